@@ -50,6 +50,7 @@ help:
 	@echo '              all kinds of clients; TRANSACTIONS=1 for these alone'
 	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
 	@echo 'make scale    how costs grow with the number of partitions, topics, groups and more (SIZES=100:1000)'
+	@echo '              PEER=1: then a few of them beside stock Kafka, or PEER=DIR with its jars'
 	@echo 'make interop PART=1/4   stock clients of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
@@ -108,6 +109,7 @@ fuzz: java $(VENV)/.test
 
 scale: $(VENV)/.test
 	$(BIN)/python -m tests.scale $(SIZES)
+	$(if $(PEER),$(BIN)/python -m tests.scale.beside_peer $(filter-out 1,$(PEER)))
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \

@@ -55,6 +55,22 @@ class Cost:
             zookeeper=max(self.zookeeper - idle.zookeeper, 0),
         )
 
+    def mean(self, other: Cost) -> Cost:
+        """Return what lies in the middle of two costs."""
+        return Cost(
+            calls=(self.calls + other.calls) // 2,
+            requests=(self.requests + other.requests) // 2,
+            zookeeper=(self.zookeeper + other.zookeeper) // 2,
+        )
+
+    def times(self, number: float) -> Cost:
+        """Return the cost so many times."""
+        return Cost(
+            calls=int(self.calls * number),
+            requests=int(self.requests * number),
+            zookeeper=int(self.zookeeper * number),
+        )
+
     def of_each(self, size: int) -> Cost:
         """Return what each of so many things costs; a turn is a turn."""
         return Cost(

@@ -231,15 +231,19 @@ class Row:
                 await self.prepare(stage)
                 # What the preparation has set off comes to rest.
                 await asyncio.sleep(REST_S)
+                before = await idle_cost(cluster)
                 began_s = cluster.world.now
                 with counting(cluster) as counter:
                     # What this turn does would not count.
                     await asyncio.sleep(0)
                     await self.act(stage)
                     await asyncio.sleep(REST_S)
-                with counting(cluster) as idle:
-                    await asyncio.sleep(cluster.world.now - began_s)
-                cost = counter.cost().less(idle.cost())
+                lasted_s = cluster.world.now - began_s
+                after = await idle_cost(cluster)
+
+                # There may be less to look after than before, or more.
+                idle = before.mean(after).times(lasted_s / IDLE_S)
+                cost = counter.cost().less(idle)
                 return cost.of_each(size) if self.of_each else cost
 
             return await client.run(work)
@@ -247,6 +251,15 @@ class Row:
         return simulate(scene, seed=seed, brokers=self.brokers, settings=SETTINGS)
 
 
+async def idle_cost(cluster: Cluster) -> Cost:
+    """Return what the cluster does by itself in IDLE_S."""
+    with counting(cluster) as idle:
+        await asyncio.sleep(IDLE_S)
+    return idle.cost()
+
+
+IDLE_S = 20.0
+"""Virtual seconds in which a cluster at rest does what it does by itself."""
 MOST_TURNS = 100_000_000
 """Ten thousand groups are reset in some millions."""
 REST_S = 2.0
