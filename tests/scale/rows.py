@@ -411,6 +411,15 @@ async def fail_over(stage: Stage) -> None:
     await stage.until_led()
 
 
+async def fail_and_return(stage: Stage) -> None:
+    """Kill the leader of all partitions; others lead, and it is in sync when it is back."""
+    await kill(stage, "b1")
+    await asyncio.sleep(SESSION_S)
+    await stage.until_led()
+    stage.cluster.nodes[0].start()
+    await stage.until_led()
+
+
 async def kill(stage: Stage, host: str) -> None:
     """Kill a broker."""
     node = next(node for node in stage.cluster.nodes if node.host == host)
@@ -512,6 +521,7 @@ ROWS = (
     Row("members join a group", join, make_offsets),
     Row("a broker restarts", restart, make_records),
     Row("a controller fails", fail_over, make_partitions, brokers=3),
+    Row("a leader fails and comes back, three replicas", fail_and_return, make_records, brokers=3),
     Row("all partitions are reassigned", reassign, make_partitions, brokers=3),
     Row("segments are read", read_segments, make_segments),
     Row("segments are deleted", delete_segments, make_segments),
