@@ -22,7 +22,6 @@ class Subscription:
     topics: tuple[str, ...] = ()
     regex: str = ""
     partitions: frozenset[TopicPartition] = frozenset()
-    """A set, as each of thousands is looked for in it."""
 
     @property
     def option(self) -> str:
@@ -91,4 +90,6 @@ def _read_assign(text: str) -> frozenset[TopicPartition]:
 
     if not partitions:
         raise SettingError(ASSIGN, "names no partition")
+    # Each of thousands is looked for in it, again and again
+    # (fault scale-C8, was: tuple(sorted(partitions))).
     return frozenset(partitions)

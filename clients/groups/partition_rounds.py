@@ -10,14 +10,13 @@ from protocol.topic_partition import TopicPartition
 def partition_rounds(
     asked: Iterable[tuple[TopicPartition, int]],
 ) -> Iterator[dict[TopicPartition, int]]:
-    """Yield all pairs, each once, in as few dicts as they need.
-
-    Ten thousand groups on one partition are ten thousand rounds: a round costs what it has.
-    """
+    """Yield all pairs, each once, in as few dicts as they need."""
     left: dict[TopicPartition, list[int]] = {}
     for partition, value in dict.fromkeys(asked):
         left.setdefault(partition, []).append(value)
 
     while left:
         yield {partition: values.pop() for partition, values in left.items()}
+        # Ten thousand groups at one partition are ten thousand rounds: what is asked wholly is left
+        # out of them (fault scale-C7, was: left).
         left = {partition: values for partition, values in left.items() if values}

@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -297,3 +298,23 @@ def test_a_group_of_consumers_that_is_not_the_one_committed_to_is_warned_of(
     given = {**NEEDED, "kafka.group.id": consumers, "commit.group.id": "etl"}
     warn_of_groups(given, read_options(given, streaming=True))
     assert len(caplog.records) == warnings
+
+
+class CountedName(str):
+    """A topic's name that counts to how many others it was compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.fault("scale-C8")
+def test_partition_is_found_among_thousands_without_a_look_at_each() -> None:
+    subscription = chosen(assign=json.dumps({"t": list(range(1_000))})).subscription
+
+    assert subscription.includes(TopicPartition(CountedName("t"), 999))
+    assert CountedName.compared < 10

@@ -1,5 +1,7 @@
 """Several offsets of a partition take several requests, and cost what they are."""
 
+import pytest
+
 from clients.groups.partition_rounds import partition_rounds
 from protocol.topic_partition import TopicPartition
 from tests.stage.bytecodes import bytecodes_of
@@ -18,6 +20,7 @@ def test_nothing_takes_no_round() -> None:
     assert list(partition_rounds([])) == []
 
 
+@pytest.mark.fault("scale-C7")
 def test_many_offsets_of_one_partition_beside_many_partitions_cost_no_more_than_their_sum() -> None:
     def cost(size: int) -> int:
         asked = [(A, offset) for offset in range(size)]
