@@ -409,9 +409,16 @@ class ApiError(Exception):
     """The only exception that may reach the wire: an error code, and a detail for the message."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
-        super().__init__(f"{code.name}: {detail or code.meaning}")
+        super().__init__(code, detail)
         self.code = code
         self.detail = detail
+
+    def __str__(self) -> str:
+        # Made when it is asked for: a request may fail for 50,000 things, each with its error.
+        return f"{self.code.name}: {self.detail or self.code.meaning}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 def let_go(error: BaseException) -> None:

@@ -142,6 +142,7 @@ SHELLS = {
     "broker.network.deferred",
     "broker.process.freed_memory",
     "broker.network.large_requests",
+    "broker.network.letting_go",
     "broker.replication.directory_moves",
     "core_log.log_work",
     "broker.lifecycle.assembly",

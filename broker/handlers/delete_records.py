@@ -88,14 +88,15 @@ def _delete(
     partition_request: DeleteRecordsRequestPartition,
 ) -> _Deletion:
     topic = topic_partition.topic
-    try:
-        if topic in refused:
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
-        if topic in INTERNAL_TOPICS:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is kept by brokers")
-        if cache.partition_state(topic_partition) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+    if topic in refused:
+        return _Deletion(topic_partition, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    # Brokers keep it.
+    if topic in INTERNAL_TOPICS:
+        return _Deletion(topic_partition, error=ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if cache.partition_state(topic_partition) is None:
+        return _Deletion(topic_partition, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    try:
         partition = replicas.partition(topic_partition)
         partition.require_leader()
         # A compacted topic must keep the newest record of each key.

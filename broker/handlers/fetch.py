@@ -487,12 +487,12 @@ def _read_partition(
 ) -> FetchResponsePartition:
     replicas = reader.replicas
     old = reader.old
-    try:
-        # A follower may ask before this broker's metadata shows the partition.
-        state = reader.cache.partition_state(topic_partition)
-        if state is None and topic_partition not in replicas.partitions:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+    # A follower may ask before this broker's metadata shows the partition.
+    state = reader.cache.partition_state(topic_partition)
+    if state is None and topic_partition not in replicas.partitions:
+        return partition_error(partition_request.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    try:
         # A hard limit cuts the first batch afterwards.
         result = replicas.read(
             topic_partition,

@@ -18,7 +18,7 @@ import attrs
 
 from broker.handlers.short_header import read_short_header
 from broker.network.authorization import Sender
-from broker.network.dispatch import FEWEST_OF_A_RUN
+from broker.network.dispatch import AT_ONCE_ELEMENTS, FEWEST_OF_A_RUN
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import BARE_VALUE, OFFSET_VALUE_VERSION, offset_key_prefix
 from offsets.requests import Committer
@@ -181,6 +181,9 @@ class ShortCommit:
                 if frame[-_TAGS_BEHIND:] != _NO_TAGS * _TAGS_BEHIND:
                     return None
             if count <= 0 or len(entries) != count * entry.size:
+                return None
+            # What is large is read in a thread, and not here first (fault security-5).
+            if count > AT_ONCE_ELEMENTS:
                 return None
         except (StructError, ValueError, IndexError):
             return None

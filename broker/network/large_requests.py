@@ -34,6 +34,7 @@ import attrs
 from broker.network.deferred import Deferred, LineFull, enter
 from broker.network.dispatch import Close, Dispatched, Handler, LargeFrame, Outcome
 from broker.network.fair_line import FairLine, Owner, Place, owner_of
+from broker.network.letting_go import let_go_of
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import Origin, RequestContext
 from protocol.api_key import ApiKey
@@ -211,6 +212,8 @@ class LargeRequests:
             # Of all else the first failure counts, or the last response.
             if whole is None or not getattr(whole, "error_code", 0):
                 whole = response
+        # To free all that it names would take a turn for itself (fault security-5).
+        await let_go_of(request, things.path)
         joined: Outcome = attrs.evolve(whole, **{things.answers: EncodedArray(answers, chunks)})
         return joined
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Collection, Iterable
-from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import attrs
@@ -91,6 +90,13 @@ class RefusalLog:
             return
         audit(principal, host, operation, resource, allowed=False)
 
+    def note_more(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType, count: int
+    ) -> None:
+        """Count refusals behind the first MOST_LOGGED, which have been noted."""
+        self._principal, self._host = principal, host
+        self._refused[operation, kind] = self._refused.get((operation, kind), 0) + count
+
     def end(self) -> None:
         """Log how many have no line of their own. The request has its response."""
         for (operation, kind), refused in self._refused.items():
@@ -170,20 +176,20 @@ def refused_topics(
     names = set(names)
     refused = permissions.refused(names)
     host = host_of(context.connection_id)
-    for name in _logged_first(refused):
+    first = heapq.nsmallest(MOST_LOGGED, refused)
+    for name in first:
         _note_refusal(context, host, operation, topic(name))
+    if context.refusals is None:
+        for name in refused - {*first}:
+            audit(context.principal, host, operation, topic(name), allowed=False)
+    elif len(refused) > MOST_LOGGED:
+        # Nothing is done for each of them: they may be 50,000 in one turn.
+        more = len(refused) - MOST_LOGGED
+        context.refusals.note_more(context.principal, host, operation, ResourceType.TOPIC, more)
     if audit_logger.isEnabledFor(logging.DEBUG):
         for name in sorted(names - refused):
             audit(context.principal, host, operation, topic(name), allowed=True)
     return refused
-
-
-def _logged_first(names: Collection[str]) -> Iterable[str]:
-    """Return names in an order in which those that are logged are the first of all."""
-    if len(names) <= MOST_LOGGED:
-        return sorted(names)
-    first = heapq.nsmallest(MOST_LOGGED, names)
-    return chain(first, set(names).difference(first))
 
 
 def _note_refusal(

@@ -14,7 +14,7 @@ import pytest
 from broker.handlers import join_group, leave_group, offset_commit, sync_group
 from broker.handlers.short_commit import MAX_HEAD_BYTES, MAX_HEADS, ShortCommit
 from broker.network.authorization import Resource, group, topic
-from broker.network.dispatch import Dispatched, Dispatcher, Refused
+from broker.network.dispatch import AT_ONCE_ELEMENTS, Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from groups.coordinator.config import GroupConfig
@@ -484,6 +484,24 @@ def test_a_commit_that_lets_members_join_again_goes_the_general_way(
         )
         await twin.serve(bytes(encode_request(ApiKey.OFFSET_COMMIT, 7, 1, "c", request))[4:])
         assert twin.short == 0
+
+    loop.run_until_complete(commit())
+
+
+@pytest.mark.fault("security-5")
+@pytest.mark.parametrize("count", [AT_ONCE_ELEMENTS, AT_ONCE_ELEMENTS + 1])
+def test_a_commit_that_is_read_in_a_thread_is_not_read_before(
+    count: int, loop: VirtualTimeLoop
+) -> None:
+    one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="flights", partitions=[one] * count)]
+    request = OffsetCommitRequest(group_id=EMPTY_GROUP, topics=topics)
+    frame = encode_request(ApiKey.OFFSET_COMMIT, 7, 1, "c", request)[4:]
+
+    async def commit() -> None:
+        twin = await led_twin()
+        response = twin.dispatcher.short_ways[ApiKey.OFFSET_COMMIT](memoryview(frame), NOW_MS, None)
+        assert (response is not None) == (count <= AT_ONCE_ELEMENTS)
 
     loop.run_until_complete(commit())
 

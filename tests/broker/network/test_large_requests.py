@@ -25,6 +25,7 @@ from broker.network.large_requests import (
     LargeRequests,
     split,
 )
+from broker.network.letting_go import FREED_A_TURN
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
 from broker.network.response_parts import read_part, split_at_holes
@@ -43,6 +44,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
+    ListOffsetsResponse,
 )
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -190,6 +192,46 @@ async def test_refused_names_are_a_few_lines_and_a_number(
     assert len(named) == MOST_LOGGED
     assert named[0].endswith("Operation = Describe from host = h on resource = Group:LITERAL:g0")
     assert rest.endswith(f"resource = Group: {len(MANY) - MOST_LOGGED} more of the same request")
+
+
+@pytest.mark.fault("security-5")
+async def test_what_a_large_request_names_is_freed_some_of_it_a_turn(
+    threads: ThreadPoolExecutor,
+) -> None:
+    named: weakref.WeakSet[ListOffsetsRequestPartition] = weakref.WeakSet()
+    most = 0
+
+    def note(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+        for topic in request.topics:
+            named.update(topic.partitions)
+        return ListOffsetsResponse(topics=())
+
+    async def watch() -> None:
+        nonlocal most
+        before = 0
+        while True:
+            most = max(most, before - len(named))
+            before = len(named)
+            await asyncio.sleep(0)
+
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsRequestTopic(
+                name="t",
+                partitions=[
+                    ListOffsetsRequestPartition(partition_index=index, timestamp=-1)
+                    for index in range(4 * FREED_A_TURN)
+                ],
+            )
+        ],
+    )
+    watching = asyncio.create_task(watch())
+    await Stage({ApiKey.LIST_OFFSETS: note}, threads).ask(ApiKey.LIST_OFFSETS, 5, request)
+    await until(lambda: not named, "all of it is freed")
+    watching.cancel()
+
+    assert 0 < most <= 2 * FREED_A_TURN
 
 
 @pytest.mark.fault("security-3")
