@@ -22,6 +22,9 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
 
 KEPT_BYTES = 32 * 1024 * 1024
 """Freed memory that is kept between two requests, at most."""
+LET_BE_BYTES = KEPT_BYTES * 3 // 4
+"""Growth of the process for which nothing is given back. It is less than what malloc keeps, for the
+process is not quite as small at each look as it was once."""
 LARGE_BLOCK_BYTES = 4 * 1024 * 1024
 """Blocks of this size have pages of their own, which go back when they are freed. A fresh megabyte
 costs some 250 page faults, more than all other work on a produced megabyte, so those of usual
@@ -59,10 +62,10 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Give the free pages of the heap back to the system, but for KEPT_BYTES at its end."""
+    """Give the free pages of the heap back to the system, but for some at its end."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
-        trim(ctypes.c_size_t(KEPT_BYTES))
+        trim(ctypes.c_size_t(KEPT_BYTES // 2))
 
 
 @attrs.define(eq=False)
@@ -84,10 +87,10 @@ class FreedMemory:
         self._least = self.resident_bytes()
 
     def look(self) -> None:
-        """Give back what is free if the process is larger by more than KEPT_BYTES than once."""
+        """Give back what is free if the process is larger by more than LET_BE_BYTES than once."""
         size = self.resident_bytes()
         self._least = min(self._least, size)
-        if size <= self._least + KEPT_BYTES:
+        if size <= self._least + LET_BE_BYTES:
             self._pause_ms = FIRST_PAUSE_MS
             return
         # It was larger after the last time too: it may need all that, so not each time anew.

@@ -10,13 +10,13 @@ import pytest
 
 from broker.process.freed_memory import (
     FIRST_PAUSE_MS,
-    KEPT_BYTES,
+    LET_BE_BYTES,
     LONGEST_PAUSE_MS,
     FreedMemory,
 )
 
 SMALL = 60 * 2**20
-LARGE = SMALL + KEPT_BYTES + 1
+LARGE = SMALL + LET_BE_BYTES + 1
 
 
 @attrs.define(eq=False)
@@ -43,9 +43,9 @@ def started() -> tuple[Process, FreedMemory]:
     return process, FreedMemory(lambda: process.size, process.give_back, lambda: process.now_ms)
 
 
-def test_nothing_is_given_back_of_what_is_kept() -> None:
+def test_nothing_is_given_back_of_what_is_let_be() -> None:
     process, memory = started()
-    process.size = SMALL + KEPT_BYTES
+    process.size = SMALL + LET_BE_BYTES
     process.look_until(memory, 100_000)
     assert process.given_back == []
 
@@ -109,4 +109,4 @@ def test_large_blocks_that_threads_made_and_others_freed_are_not_kept() -> None:
     after_large_ones, after_all = map(int, done.stdout.split())
     # Large blocks go back at once, the others when memory is given back.
     assert after_large_ones <= LITTLE_BYTES
-    assert after_all <= KEPT_BYTES
+    assert after_all <= LET_BE_BYTES
