@@ -144,6 +144,15 @@ class FrameCutter:
         self._missing = 0
         self._large = None
 
+    def take_large(self) -> mmap.mmap | None:
+        """Discard all bytes; return the buffer of a large frame, if there is one.
+
+        To close it takes 10 ms for 100 MB, and may be done in a thread.
+        """
+        large = self._large
+        self.clear()
+        return large
+
     def _gather(self) -> memoryview | None:
         """Move the bytes fed to the frame that has begun; return the frame if it is complete."""
         assert self._missing >= 0

@@ -21,6 +21,7 @@ some of them a turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
@@ -746,8 +747,13 @@ class ClientConnection(asyncio.Protocol):
             refuse()
 
     def _discard_input(self) -> None:
-        self._cutter.clear()
+        large = self._cutter.take_large()
         self._ahead.clear()
+        # Many clients may go, or be late, at once, each within 100 MB (fault security-5).
+        if large is not None and self.executor is not None:
+            # The broker may be stopping: then it is freed here.
+            with contextlib.suppress(RuntimeError):
+                self.executor.submit(large.close)
 
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()

@@ -1,7 +1,8 @@
 """Grow each thing that a request can have, by itself, and see what it costs a real broker.
 
 A thing is grown to its bound and beyond: tagged fields, names that are refused or not, partitions,
-members' protocols, bytes that come out of compressed ones, bytes of requests that are refused.
+members' protocols, bytes that come out of compressed ones, bytes of requests that are refused,
+frames and handshakes that are begun and not ended, on many connections at once.
 After each, the broker must be as small as before, within GROWTH_BYTES and a minute. Meanwhile a
 second client is served, the memory has a peak, and no turn of the loop takes more than
 LONGEST_TURN_S of the processor, or LONGEST_WHOLE_TURN_S where one response must be whole.
@@ -12,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import ssl
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import attrs
 import cramjam
@@ -65,9 +67,11 @@ from protocol.messages.produce import ProduceRequest, ProduceRequestPartition, P
 from protocol.primitives import uvarint
 from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.records.compression import Codec
+from protocol.sasl.exchange import PLAIN, SCRAM_SHA_256
 from tests.fuzz.fuzzing import GROWTH_BYTES, BrokerHurt, Fuzzing, Line, resident_bytes
-from tests.fuzz.login_frames import plain_token
+from tests.fuzz.login_frames import USER, authenticate, handshake, plain_token
 from tests.fuzz.target import Target
+from tests.fuzz.tls_bytes import TlsBytes
 
 REQUEST_BYTES = 100_000_000
 SETTINGS = {
@@ -89,6 +93,9 @@ PEAK_BYTES = 900 * 2**20
 """Most memory beyond that before a growth: a request of 100 MB, read and decompressed, twice."""
 QUIET_S = 60.0
 PROBE_DEADLINE_S = 20.0
+STILL_S = 3.0
+"""Time in which a broker would take more of what is begun, if it took any."""
+PIECE_BYTES = 256 * 1024
 
 TURN = re.compile(r"a turn of the event loop took ([\d.]+) s, and ([\d.]+) s of the processor")
 
@@ -100,12 +107,15 @@ class Growth:
     """A thing that grows: `frames()` are sent one after the other, each for an answer or a close.
 
     `way` says who sends them. `is_whole`: one turn may have to make the whole response.
+    `is_begun`: each is only the beginning of something, and sent on a connection of its own, all
+    of which are open at the same time.
     """
 
     name: str
     frames: Callable[[], Sequence[bytes]]
     way: str = "stranger"
     is_whole: bool = False
+    is_begun: bool = False
 
 
 @attrs.frozen
@@ -297,6 +307,33 @@ def _noise(size: int) -> bytes:
     )
 
 
+# ---- beginnings
+
+
+def _half_frame(size: int, sent: int) -> bytes:
+    return struct.pack(">i", size) + _NOTHING[:sent]
+
+
+_NOTHING = bytes(REQUEST_BYTES)
+
+
+def _half_login(mechanism: str, token: bytes) -> bytes:
+    """Return the first two frames of a login whose mechanism wants a third."""
+    return handshake(mechanism) + authenticate(token)
+
+
+def _hello(size: int | None = None) -> Callable[[], Sequence[bytes]]:
+    """Return many first messages of TLS handshakes, whole or only so many bytes of them."""
+    # The broker's certificate is not looked at: nothing of its answer is.
+    context = ssl.create_default_context()
+    return lambda: [TlsBytes(context).hello()[:size] for _ in range(MANY_LINES)]
+
+
+MANY_LINES = 200
+"""Connections of a growth that begins something on each. A turn reads of all that have sent, so the
+turns of more are longer, however little each is."""
+
+
 GROWTHS: Sequence[Growth] = (
     Growth(
         "tagged fields of a header before the login",
@@ -361,6 +398,48 @@ GROWTHS: Sequence[Growth] = (
         lambda: [_produce(_batch(_noise(900_000), Codec.ZSTD), "nowhere")] * 3,
         "administrator",
     ),
+    Growth(
+        "records for a topic, refused", lambda: [_produce(_batch(_noise(900_000), Codec.ZSTD))] * 3
+    ),
+    Growth(
+        "requests of an API that nobody has",
+        lambda: [_sized(struct.pack(">hhih", 999, 0, 7, 0) + _NOTHING[: REQUEST_BYTES - 100])] * 3,
+    ),
+    Growth("requests above the bound", lambda: [_half_frame(2**31 - 1, 1_000_000)] * 20),
+    Growth(
+        "requests above the bound before the login",
+        lambda: [_half_frame(512 * 1024 + 1, 500_000)] * 20,
+        "unknown",
+    ),
+    Growth(
+        "tokens of logins, refused",
+        lambda: [handshake(PLAIN) + authenticate(b"\0x\0" + b"x" * 500_000)] * 20,
+        "unknown",
+    ),
+    Growth(
+        "half frames before the login",
+        lambda: [_half_frame(512 * 1024, 512 * 1024 - 1)] * MANY_LINES,
+        "unknown",
+        is_begun=True,
+    ),
+    Growth(
+        "half logins",
+        lambda: [_half_login(SCRAM_SHA_256, f"n,,n={USER},r=abc".encode())] * MANY_LINES,
+        "unknown",
+        is_begun=True,
+    ),
+    Growth("begun records of TLS", _hello(100), "tls", is_begun=True),
+    Growth("half handshakes of TLS", _hello(), "tls", is_begun=True),
+    Growth(
+        "small half frames",
+        lambda: [_half_frame(REQUEST_BYTES, 60_000)] * MANY_LINES,
+        is_begun=True,
+    ),
+    Growth(
+        "large half frames",
+        lambda: [_half_frame(REQUEST_BYTES, REQUEST_BYTES - 1)] * 12,
+        is_begun=True,
+    ),
 )
 
 
@@ -410,15 +489,49 @@ class Growing:
 
     async def _send(self, growth: Growth) -> int:
         answered = 0
-        frames = await asyncio.to_thread(growth.frames)
-        port = self.target.plaintext if growth.way == "administrator" else self.target.login
-        left = list(frames)
+        left = list(await asyncio.to_thread(growth.frames))
+        if growth.is_begun:
+            return await self._begin(growth, left)
         while left:
-            async with self.fuzzing._connect(port) as line:
-                if growth.way == "stranger":
-                    await self.fuzzing._log_in(line, "PLAIN", plain_token())
+            async with self._enter(growth) as line:
                 answered += await self._send_on(line, left)
         return answered
+
+    @contextlib.asynccontextmanager
+    async def _enter(self, growth: Growth) -> AsyncIterator[Line]:
+        """Go the way of a growth to its first frame."""
+        ports = {"administrator": self.target.plaintext, "tls": self.target.tls}
+        async with self.fuzzing._connect(ports.get(growth.way, self.target.login)) as line:
+            if growth.way == "stranger":
+                await self.fuzzing._log_in(line, PLAIN, plain_token())
+            yield line
+
+    async def _begin(self, growth: Growth, frames: Sequence[bytes]) -> int:
+        """Send each frame on its own connection, until the broker takes nothing more of any.
+
+        Then all connections end. Return how many the broker had closed.
+        """
+        async with contextlib.AsyncExitStack() as opened, asyncio.TaskGroup() as feeding:
+            lines = [await opened.enter_async_context(self._enter(growth)) for _ in frames]
+            taken = [0]
+            feeds = [
+                feeding.create_task(self._feed(line, frame, taken))
+                for line, frame in zip(lines, frames, strict=True)
+            ]
+            before = -1
+            while taken[0] > before:
+                before = taken[0]
+                await asyncio.sleep(STILL_S)
+            for feed in feeds:
+                feed.cancel()
+            return sum(line.reader.at_eof() for line in lines)
+
+    async def _feed(self, line: Line, frame: bytes, taken: list[int]) -> None:
+        with contextlib.suppress(ConnectionError):
+            for begin in range(0, len(frame), PIECE_BYTES):
+                line.writer.write(frame[begin : begin + PIECE_BYTES])
+                await line.writer.drain()
+                taken[0] += 1
 
     async def _send_on(self, line: Line, left: list[bytes]) -> int:
         """Send frames until the broker closes the connection."""

@@ -7,6 +7,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any
 
@@ -22,6 +23,7 @@ from broker.network.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, EncodedArray, encode_element
 from protocol.errors import ErrorCode
+from protocol.frames import LARGE_BYTES
 from protocol.header import encode_request, encode_response, read_response
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
@@ -189,6 +191,45 @@ async def test_a_large_response_in_chunks_counts_until_it_is_sent() -> None:
         assert (number, [of.group_id for of in response.groups]) == (1, ids)
         assert await client.answer() == (2, "behind")
         await until(lambda: not server.listener.queued.total, "all of it is sent")
+
+
+class CountingThread(ThreadPoolExecutor):
+    """A thread that counts what it is given to do."""
+
+    works = 0
+
+    def submit(self, *arguments: Any, **named: Any) -> Any:
+        self.works += 1
+        return super().submit(*arguments, **named)
+
+
+@pytest.mark.fault("security-5")
+@pytest.mark.parametrize("sent", [LARGE_BYTES // 2, 2 * LARGE_BYTES])
+async def test_a_large_frame_whose_client_has_gone_is_freed_in_a_thread(sent: int) -> None:
+    async with serving(ECHO) as server:
+        with CountingThread(1) as threads:
+            server.listener.executor = threads
+            queued = server.listener.queued
+            client = await server.client()
+            await client.send((4 * LARGE_BYTES).to_bytes(4, "big") + bytes(sent))
+            await until(lambda: queued.total == sent, "all of it is read")
+            client.close()
+            await until(lambda: queued.total == 0, "nothing is held")
+            assert threads.works == (1 if sent > LARGE_BYTES else 0)
+            # The threads end before the broker.
+            server.listener.executor = None
+
+
+async def test_a_large_frame_whose_client_has_gone_is_freed_while_the_broker_stops() -> None:
+    async with serving(ECHO) as server:
+        with CountingThread(1) as threads:
+            server.listener.executor = threads
+            client = await server.client()
+            await client.send((4 * LARGE_BYTES).to_bytes(4, "big") + bytes(2 * LARGE_BYTES))
+            await until(lambda: server.listener.queued.total > LARGE_BYTES, "some is read")
+        client.close()
+        await until(lambda: server.listener.queued.total == 0, "nothing is held")
+        assert threads.works == 1
 
 
 async def test_answers_to_requests_read_together_leave_in_one_write() -> None:
