@@ -49,3 +49,16 @@ async def test_growth_of_each_kind_has_bounds(tmp_path: Path) -> None:
             assert (await measure(name)).answered == 1
         for name in ("decompressed bytes", "noise that claims a codec"):
             assert (await measure(name)).answered == 4
+
+
+@pytest.mark.fault("security-2")
+async def test_what_is_begun_on_many_connections_has_bounds(tmp_path: Path) -> None:
+    with fuzzed_cluster(tmp_path / "cluster", SETTINGS) as (_, target):
+        growing = Growing(Fuzzing(target, 0))
+        await growing.prepare()
+        for name in ("half frames before the login", "half logins", "half handshakes of TLS"):
+            cost = await growing.measure(BY_NAME[name])
+            assert cost.answered == 0, name
+            assert cost.peak_bytes < PEAK_BYTES, name
+            assert cost.kept_bytes < GROWTH_BYTES, name
+            assert cost.turn_s < LONGEST_TURN_S, name
