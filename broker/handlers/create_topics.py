@@ -66,17 +66,23 @@ def handle(
     results: dict[str, CreateTopicsResponseTopic] = {}
     planned: list[PlannedTopic] = []
     for topic in request.topics:
+        name = topic.name
+        # Without an error that is raised for each: they may be 50,000.
+        if counts[name] > 1:
+            twice = "Found multiple entries for this topic."
+            results[name] = _result(name, ErrorCode.INVALID_REQUEST, twice)
+            continue
+        if name in refused:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            results[name] = _result(name, code, "Authorization failed.")
+            continue
         try:
-            if counts[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-            if topic.name in refused:
-                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             plan = _plan(controller, creator, cache, defaults, topic)
             if not request.validate_only:
                 take_mutations(context, len(plan.assignment), FIRST_VERSION_OF_QUOTAS)
             planned.append(plan)
         except ApiError as error:
-            results[topic.name] = _result(topic.name, error.code, error.detail)
+            results[name] = _result(name, error.code, error.detail)
 
     # Nothing is to be written.
     descriptions = _Descriptions(brokers, context)

@@ -55,11 +55,14 @@ def handle(
     failed = []
     existing = []
     for name in names:
+        # Without an error that is raised for each: they may be 50,000.
+        if name in refused:
+            failed.append(_result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        if not cache.has_topic(name):
+            failed.append(_result(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            continue
         try:
-            if name in refused:
-                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            if not cache.has_topic(name):
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # It was deleted unheard, and is shown for a while. Nobody would take it out of the
             # metadata, for which the request would wait (fault core-R4).
             if controller.denies(name):
