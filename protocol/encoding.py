@@ -527,9 +527,9 @@ def _write_array(
     write = source.bind("write", _element_writer(element, version, flexible))
     encoded = source.bind("Encoded", Encoded)
     many = source.bind("EncodedArray", EncodedArray)
+    # To join what is large takes a turn of the loop for itself (fault security-5).
+    source.add(f"if {items}.__class__ is {many}: {items} = {items}.leave_holes(len(out), holes)")
     source.add(
-        # To join what is large takes a turn of the loop for itself (fault security-5).
-        f"if {items}.__class__ is {many}: {items} = {items}.leave_holes(len(out), holes)",
         f"for e in {items} or ():",
         f"    if e.__class__ is {encoded}: out += e.body",
         f"    else: {write}(out, e, holes)",
