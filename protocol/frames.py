@@ -9,8 +9,10 @@ from collections.abc import Sequence
 SMALL_BYTES = 16 * 1024
 """Pieces of a frame below this size are joined on arrival, because each object costs memory too."""
 LARGE_BYTES = 4 * 1024 * 1024
-"""A frame that has grown beyond this has a buffer for all of it. To join pieces of 100 MB when
-the last is there would take the event loop 60 ms, and twice the memory."""
+"""A frame above this has a buffer for all of it. To join pieces of 100 MB when the last is there
+would take the event loop 60 ms, and twice the memory."""
+BEGUN_BYTES = 512 * 1024
+"""Bytes of a large frame that are there before it has its buffer: they are copied once more."""
 
 _SIZE = struct.Struct(">i")
 
@@ -183,7 +185,7 @@ class FrameCutter:
         self._gathered += len(piece)
         last = self._pieces[-1] if self._pieces else None
         # Each piece is copied in the turn in which it comes (fault security-5).
-        if self._missing and self._gathered > LARGE_BYTES and self._large is None:
+        if self._large is None and self._missing and self._gathered > BEGUN_BYTES:
             self._begin_large()
         if self._large is not None:
             self._large[self._gathered - len(piece) : self._gathered] = piece
@@ -196,11 +198,13 @@ class FrameCutter:
             self._pieces.append(bytearray(piece))
 
     def _begin_large(self) -> None:
-        """Move the pieces to a buffer for the whole frame.
+        """Move the pieces of a frame that is large to a buffer for all of it.
 
         It takes memory as far as bytes are in it, and gives all of it back when it is freed.
         """
         size = self._gathered + self._missing
+        if size <= LARGE_BYTES:
+            return
         self._large = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         end = 0
         for kept in self._pieces:

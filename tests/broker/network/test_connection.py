@@ -23,7 +23,7 @@ from broker.network.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, EncodedArray, encode_element
 from protocol.errors import ErrorCode
-from protocol.frames import LARGE_BYTES
+from protocol.frames import BEGUN_BYTES, LARGE_BYTES
 from protocol.header import encode_request, encode_response, read_response
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
@@ -204,7 +204,7 @@ class CountingThread(ThreadPoolExecutor):
 
 
 @pytest.mark.fault("security-5")
-@pytest.mark.parametrize("sent", [LARGE_BYTES // 2, 2 * LARGE_BYTES])
+@pytest.mark.parametrize("sent", [BEGUN_BYTES // 2, 2 * LARGE_BYTES])
 async def test_a_large_frame_whose_client_has_gone_is_freed_in_a_thread(sent: int) -> None:
     async with serving(ECHO) as server:
         with CountingThread(1) as threads:
@@ -215,7 +215,7 @@ async def test_a_large_frame_whose_client_has_gone_is_freed_in_a_thread(sent: in
             await until(lambda: queued.total == sent, "all of it is read")
             client.close()
             await until(lambda: queued.total == 0, "nothing is held")
-            assert threads.works == (1 if sent > LARGE_BYTES else 0)
+            assert threads.works == (1 if sent > BEGUN_BYTES else 0)
             # The threads end before the broker.
             server.listener.executor = None
 
