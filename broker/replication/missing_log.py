@@ -1,7 +1,7 @@
 """Refuse to lead or follow with a log that is missing or damaged.
 
-A replica in the ISR is *trusted*: the cluster counts on its log. The partition was led before, so a
-log that is not here was on a disk that is gone, and a damaged log lacks records that were on disk.
+A replica in the ISR is *trusted*: the cluster counts on its log. A log that is not here was on a
+disk that is gone, unless it was never made, and a damaged log lacks records that were on disk.
 Then the broker refuses the state instead of leading or following with less, and the controller
 removes the replica from the ISR (`controller/lost_logs`). Outside the ISR the replica may fetch
 what it lacks from its leader.
@@ -85,7 +85,9 @@ def _seems_left_over(log: Log, state: LeaderAndIsrRequestPartitionState, local_i
     if state.is_new and log.log_end_offset > 0 and log.damage is None:
         return True
 
-    return log.leader_epochs.latest_epoch > state.leader_epoch and not is_trusted(state, local_id)
+    # In epoch 0 the topic has just begun, and the cluster may count on a log that was never made.
+    is_counted_on = is_trusted(state, local_id) and state.leader_epoch > 0
+    return log.leader_epochs.latest_epoch > state.leader_epoch and not is_counted_on
 
 
 def may_begin(
@@ -111,8 +113,10 @@ def may_begin(
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
     """Return whether the cluster counts on the log of this replica."""
-    # In epoch 0, and where the topic is new, nothing was written that could be missing.
-    return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
+    # Where the topic is new nothing was written that could be missing. In leader epoch 0 the first
+    # leader may have written much
+    # (fault stories-1, was: local_id in state.isr and not state.is_new and state.leader_epoch > 0).
+    return local_id in state.isr and not state.is_new
 
 
 def is_damaged(tp: TopicPartition, logs: LogManager) -> bool:

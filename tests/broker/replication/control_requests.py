@@ -19,6 +19,8 @@ from tests.broker.replication.replicas import NOW_MS, Replicas, batch, leader_an
 
 
 def lead_or_follow(world: Replicas, *args: Any, **kwargs: Any) -> LeaderAndIsrResponse:
+    """Send a LeaderAndIsr; in leader epoch 0 the topic is new, unless it says otherwise."""
+    kwargs.setdefault("is_new", not kwargs.get("epoch"))
     request = leader_and_isr(*args, **kwargs)
     response = world.roles.become_leader_or_follower(request, NOW_MS)
     world.check()

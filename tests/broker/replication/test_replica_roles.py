@@ -163,10 +163,15 @@ def test_who_led_before_and_leads_again_after_others_hears_that_it_was_a_followe
 TRUSTED = {"isr": (0, 1), "replicas": (0, 1), "epoch": 5}
 
 
+@pytest.mark.fault("stories-1")
 @pytest.mark.parametrize("leader", [0, 1])
-def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(leader: int) -> None:
+@pytest.mark.parametrize("epoch", [0, 5])
+def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(
+    leader: int, epoch: int
+) -> None:
     replicas = Replicas()
-    answer = lead_or_follow(replicas, "t", leader=leader, **TRUSTED)
+    state = {**TRUSTED, "leader": leader, "epoch": epoch, "is_new": False}
+    answer = lead_or_follow(replicas, "t", **state)
     assert codes(answer) == [ErrorCode.NONE, ErrorCode.LOG_DIR_NOT_FOUND]
     assert (replicas.directory.children(), replicas.manager.partitions) == ([], {})
 
@@ -175,7 +180,6 @@ def test_a_replica_that_is_trusted_and_has_lost_its_log_does_not_begin_anew(lead
     "changed",
     [
         pytest.param({"isr": (1,), "leader": 1}, id="nobody trusts it"),
-        pytest.param({"epoch": 0}, id="nobody has led yet"),
         pytest.param({"is_new": True}, id="it is new here"),
     ],
 )

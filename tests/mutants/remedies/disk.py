@@ -266,7 +266,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P12",
         "what the cluster counts on is never taken for a leftover",
         "broker.replication.missing_log:_seems_left_over",
-        "not is_trusted(state, local_id)",
+        "not is_counted_on",
         "True",
     ),
     Remedy(
