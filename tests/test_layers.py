@@ -48,6 +48,7 @@ ALSO: dict[str, set[str]] = {
         "clients.command_line.kafka_spelling",
         "clients.named_object",
         "clients.command_line.output",
+        "clients.command_line.point_in_time",
         "clients.command_line.progress",
         "clients.command_line.sessions",
     },

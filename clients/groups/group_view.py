@@ -1,10 +1,10 @@
 """Make rows for tables of the facts of `clients.groups.group_facts`."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from clients.command_line.output import Column, Failure, plain
+from clients.command_line.point_in_time import timestamp
 from clients.groups.group_facts import (
     NO_TIMES,
     GroupFacts,
@@ -42,14 +42,6 @@ def duration(ms: int | None) -> str:
             parts.append(f"{count}{unit}")
 
     return " ".join(parts[:2]) or "0s"
-
-
-def timestamp(epoch_ms: int | None) -> str:
-    """Return the time in UTC, to the second; `-` for None."""
-    if epoch_ms is None:
-        return plain(None)
-
-    return f"{datetime.fromtimestamp(epoch_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _never_negative(lag: int | None) -> str:

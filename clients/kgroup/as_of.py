@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clients.command_line.output import Listing, Target, show
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
-from clients.groups.group_view import timestamp
 from clients.kgroup.events import Since
 from clients.kgroup.history import COLUMNS
 from clients.watching.commit_history import as_of

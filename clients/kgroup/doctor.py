@@ -16,9 +16,10 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
-from clients.groups.group_view import duration, timestamp
+from clients.groups.group_view import duration
 from clients.watching.health import ERR, OK, WARN
 from clients.watching.offsets_topic import SAMPLE_MS, OffsetsTopicReading
 from clients.watching.offsets_topic_verdict import judge_topic, size_text, summarize

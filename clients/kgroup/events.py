@@ -24,10 +24,10 @@ from clients.command_line.output import (
     table,
     target_options,
 )
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.sessions import bootstrap_of, client_settings, connected
 from clients.errors import BrokerError
 from clients.groups.group_generations import Generations, judge_generations
-from clients.groups.group_view import timestamp
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.offsets import Time
 from clients.simple_consumer import FetchRequest, SimpleConsumer

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.clock_difference import describe_future, latest_time
-from clients.groups.group_view import timestamp
 from clients.kgroup.events import Age
 from clients.watching.asked_offsets import ask_offsets
 from clients.watching.health import EXIT_CODES, SEVERITY, UNKNOWN, WINDOW_MS, judge_all

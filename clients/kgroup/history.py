@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
-from clients.groups.group_view import timestamp
 from clients.kgroup.events import Since
 from clients.kgroup.scope import Scope
 from clients.watching.commit_history import history_items

@@ -19,8 +19,8 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.sessions import connected
-from clients.groups.group_view import timestamp
 from clients.resets.journal import Journal, JournalLog
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import JournalledOffsets, Outcome

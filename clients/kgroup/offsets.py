@@ -21,9 +21,9 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.sessions import bootstrap_of, client_settings, connected
 from clients.errors import BrokerError, KgroupError
-from clients.groups.group_view import timestamp
 from clients.simple_consumer import SimpleConsumer
 from protocol.topic_partition import TopicPartition
 

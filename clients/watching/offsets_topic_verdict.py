@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from clients.command_line.output import plain
-from clients.groups.group_view import duration, timestamp
+from clients.command_line.point_in_time import timestamp
+from clients.groups.group_view import duration
 from clients.watching.health import ERR, OK, SEVERITY, WARN
 from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC

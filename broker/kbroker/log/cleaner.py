@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from broker.kbroker.log.describe import format_time
 from broker.kbroker.log.describe_segments import describe_segments
 from broker.kbroker.log.directories import (
     BrokerLogDirectory,
@@ -21,6 +20,7 @@ from broker.kbroker.log.directories import (
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.command_line.output import Column, Failure, Listing, output_option, plain, show
+from clients.command_line.point_in_time import timestamp_to_ms
 from compaction.status import STATUS_FILE, CleanerStatus, StatusError, decode_status
 from core_log.checkpoint import CLEANER_OFFSETS
 from protocol.errors import ApiError, ErrorCode
@@ -41,14 +41,14 @@ COLUMNS = (
     Column("FIRST-DIRTY-OFFSET"),
     Column("DIRTY-BYTES"),
     Column("DIRTY", key="dirty_ratio", text=format_ratio),
-    Column("LAST-PASS", key="last_pass_ms", text=format_time),
+    Column("LAST-PASS", key="last_pass_ms", text=timestamp_to_ms),
     Column("BYTES-PER-SECOND"),
     Column("BYTES-READ", wide=True),
     Column("BYTES-WRITTEN", wide=True),
     Column("MESSAGES-READ", wide=True),
     Column("MESSAGES-WRITTEN", wide=True),
     Column("FAILURES", wide=True),
-    Column("NEXT-TRY", key="next_try_ms", text=format_time),
+    Column("NEXT-TRY", key="next_try_ms", text=timestamp_to_ms),
     Column("REASON"),
     Column("LOG-DIR"),
 )

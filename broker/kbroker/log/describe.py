@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -19,22 +18,12 @@ from broker.kbroker.log.directories import (
     log_directory_options,
     read_offsets,
 )
-from clients.command_line.output import Column, Failure, Listing, output_option, plain, show
+from clients.command_line.output import Column, Failure, Listing, output_option, show
+from clients.command_line.point_in_time import timestamp_to_ms
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from protocol.errors import ApiError, ErrorCode
 
 Item = dict[str, Any]
-
-
-def format_time(time_ms: int | None) -> str:
-    """Format a time for a table's cell, in UTC to the millisecond."""
-    if time_ms is None:
-        return "-"
-    try:
-        at = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # producers may send any number
-        return plain(time_ms)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
 def format_epochs(epochs: list[dict[str, int]] | None) -> str:
@@ -49,8 +38,8 @@ COLUMNS = (
     Column("BASE-OFFSET"),
     Column("END-OFFSET"),
     Column("BYTES"),
-    Column("FIRST-TIME", key="first_timestamp_ms", text=format_time),
-    Column("LAST-TIME", key="last_timestamp_ms", text=format_time),
+    Column("FIRST-TIME", key="first_timestamp_ms", text=timestamp_to_ms),
+    Column("LAST-TIME", key="last_timestamp_ms", text=timestamp_to_ms),
     Column("INDEX-ENTRIES"),
     Column("TIME-INDEX-ENTRIES", wide=True),
     Column("LOG-START-OFFSET", wide=True),

@@ -26,7 +26,9 @@ function duration(ms) {
   return next ? `${text} ${Math.floor((ms % size) / next[1])}${next[0]}` : text;
 }
 
-const clock = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19) + "Z";
+// Behind the year 9999, and before 1970, is no time but the number of a client that is wrong.
+const MAX_TIME_MS = 253402300799999;
+const clock = (ms) => ms < 0 || ms > MAX_TIME_MS ? `${ms} ms` : new Date(ms).toISOString().replace("T", " ").slice(0, 19) + "Z";
 
 function status(word, why) {
   const shown = word ?? "UNKNOWN";

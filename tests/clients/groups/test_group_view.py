@@ -24,7 +24,6 @@ from clients.groups.group_view import (
     remark,
     state_item,
     summary,
-    timestamp,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -342,10 +341,6 @@ def test_the_host_is_read_from_a_default_consumer_id_only(consumer_id: str, host
 )
 def test_a_duration_shows_its_two_largest_units(ms: int | None, text: str) -> None:
     assert duration(ms) == text
-
-
-def test_a_time_is_shown_in_utc() -> None:
-    assert timestamp(1_418_710_530_123) == "2014-12-16T06:15:30Z"
 
 
 # ---- times

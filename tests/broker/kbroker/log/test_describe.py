@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from broker.kbroker.command import main
-from broker.kbroker.log.describe import format_time
 from broker.kbroker.log.describe_segments import describe_segments
 from broker.kbroker.log.directories import (
     BrokerLogDirectory,
@@ -75,11 +74,6 @@ def test_the_table_shows_times_and_the_wide_one_epochs(tmp_path: Path) -> None:
     assert table[1].split()[6:8] == ["2017-07-14T02:40:00.000Z", "2017-07-14T02:40:00.003Z"]
     wide = describe("--log-dirs", str(tmp_path / "broker"), "-o", "wide").stdout
     assert " 2:0 " in wide
-
-
-def test_a_time_out_of_all_calendars_is_shown_as_it_is() -> None:
-    assert format_time(2**62) == str(2**62)
-    assert format_time(None) == "-"
 
 
 def test_a_segment_without_indexes_or_with_room_behind_its_batches_is_described(

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from clients.admin import Admin
+from clients.command_line.point_in_time import timestamp
 from clients.command_line.sessions import Sessions
-from clients.groups.group_view import timestamp
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
 from clients.kgroup.history import history_of
