@@ -1,14 +1,14 @@
-"""Find out how far the brokers' clocks are from this machine's, by the times of commits. Pure.
+"""Find out how far the brokers' clocks are from this machine's, by the records of groups. Pure.
 
-These are the brokers' times, so a clock that differs makes commits look older or younger than they
-are. A commit that a look sees for the first time was made since the look before: the brokers' time
-is that of the commit, or later by at most the time between both looks. One look alone tells only
-of brokers that are ahead: nothing has a time in their future.
+Brokers give them their times, and so commits theirs: a clock that differs makes commits look older
+or younger than they are. A record that a look sees for the first time was written since the look
+before: the brokers' time is that of the record, or later by at most the time between both looks.
+One look alone tells only of brokers that are ahead: nothing has a time in their future.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from clients.groups.group_view import duration
 
@@ -18,15 +18,15 @@ MIN_DIFFERENCE_MS = 60_000
 """Smaller differences are none: so much may be the time between two looks."""
 
 
-def measure_ahead(new_ms: Collection[int], now_ms: int, elapsed_ms: float) -> int | None:
+def measure_ahead(newest_ms: int, now_ms: int, elapsed_ms: float) -> int | None:
     """Return how far the brokers' clocks are ahead of `now_ms`; negative where they are behind.
 
-    `new_ms` are the times of commits that were made since the last look, `elapsed_ms` ago. None if
-    they do not tell.
+    `newest_ms` is the time of the newest record that was written since the last look, `elapsed_ms`
+    ago; -1 without any. None if it does not tell.
     """
-    if not new_ms or elapsed_ms > MAX_ELAPSED_MS:
+    if newest_ms < 0 or elapsed_ms > MAX_ELAPSED_MS:
         return None
-    ahead_ms = max(new_ms) - now_ms
+    ahead_ms = newest_ms - now_ms
     return ahead_ms if abs(ahead_ms) > MIN_DIFFERENCE_MS else 0
 
 

@@ -9,6 +9,9 @@ The rules are those of coordinators from 2.1 on (KIP-211), as `groups.coordinato
 | has members that are consumers | of topics none of them subscribes to (KAFKA-8730) | its commit |
 | has other members, or is rebalancing | none | |
 
+Its commit is at the time that the committer says, as Kafka's rule has it: with OffsetCommit 1 that
+is not the broker's.
+
 A commit with an expiry of its own, as brokers before 2.1 write all, expires at that time.
 """
 
@@ -64,10 +67,10 @@ def _begin_of_retention(
 ) -> int:
     metadata = recorded.metadata
     if group.members or metadata is None or not metadata.protocol_type:
-        return committed.committed_at_ms
+        return committed.commit_timestamp_ms
     # The record of a group without members says since when; -1 in old versions.
     if metadata.members or metadata.state_timestamp_ms < 0:
-        return committed.committed_at_ms
+        return committed.commit_timestamp_ms
     return metadata.state_timestamp_ms
 
 

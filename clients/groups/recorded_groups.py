@@ -15,6 +15,8 @@ import attrs
 
 from clients.groups.topic_batches import batches_behind
 from offsets.records import (
+    NO_TIMESTAMP,
+    CommittedOffset,
     GroupKey,
     GroupMetadata,
     Key,
@@ -36,8 +38,8 @@ _GROUP_AT = 4
 class RecordedOffset(NamedTuple):
     """A committed offset as it is in the log.
 
-    `committed_at_ms` is -1 in records that do not say it. `expires_at_ms` is None unless the commit
-    has an expiry of its own. `log_offset` is the place of the record.
+    `committed_at_ms` is the broker's time, and -1 where nothing says it. `expires_at_ms` is None
+    unless the commit has an expiry of its own. `log_offset` is the place of the record.
     """
 
     offset: int
@@ -46,6 +48,9 @@ class RecordedOffset(NamedTuple):
     committed_at_ms: int
     expires_at_ms: int | None
     log_offset: int
+    commit_timestamp_ms: int = -1
+    """What the committer calls the time: in OffsetCommit 1 its own clock's, in any unit. From here
+    coordinators count the retention of an offset, and nothing else does."""
 
 
 class VisibleRecord(NamedTuple):
@@ -55,6 +60,20 @@ class VisibleRecord(NamedTuple):
     written_ms: int
     key: Key
     value: Value | None
+
+
+def time_of_commit(record: VisibleRecord, committed: CommittedOffset) -> int:
+    """Return when a commit was made, by the clock of the broker that wrote it down.
+
+    A record without a time, as the message format before 0.10 has it, has only the committer's.
+    """
+    at_ms = committed.commit_timestamp_ms
+
+    # A client's clock, or unit, may be wrong, and others are judged by this time
+    # (fault tool-F2).
+    if record.written_ms >= 0:
+        at_ms = record.written_ms
+    return max(at_ms, NO_TIMESTAMP)
 
 
 Sink = Callable[[int, VisibleRecord], None]
@@ -90,6 +109,8 @@ class RecordedGroups:
     complete_since_ms: dict[int, int] = attrs.field(factory=dict)
     """Partition of the topic -> the time from which on no record is missing in it. Compaction
     leaves gaps between offsets, and retention begins a log behind offset 0."""
+    newest_ms: int = NO_TIMESTAMP
+    """The latest time at the end of a batch that was read since this was set to NO_TIMESTAMP."""
     _wanted: frozenset[bytes] | None = attrs.field(init=False)
     # (partition, producer id) -> records of an open transaction.
     _open: dict[tuple[int, int], list[VisibleRecord]] = attrs.field(factory=dict)
@@ -109,6 +130,8 @@ class RecordedGroups:
         """
         for header, rows, start in batches_behind(self.positions, partition_id, batches):
             self._note_gaps(partition_id, rows, start, header.next_offset)
+            if rows and rows[-1][0] >= start:
+                self.newest_ms = max(self.newest_ms, rows[-1][1])
 
             if header.is_control:
                 # Compaction may have left the batch and taken the marker.
@@ -197,7 +220,7 @@ class RecordedGroups:
             self._delete_empty(key.group)
             return
 
-        assert not isinstance(committed, GroupMetadata)
+        assert isinstance(committed, CommittedOffset)
         # A transaction that has just ended may have begun before a later commit.
         before = group.offsets.get(partition)
         if before is None or before.log_offset < record.log_offset:
@@ -205,9 +228,10 @@ class RecordedGroups:
                 committed.offset,
                 committed.leader_epoch,
                 committed.metadata,
-                committed.commit_timestamp_ms,
+                time_of_commit(record, committed),
                 committed.expire_timestamp_ms,
                 record.log_offset,
+                committed.commit_timestamp_ms,
             )
 
     def _apply_metadata(self, record: VisibleRecord, key: GroupKey, group: RecordedGroup) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from clients.groups.recorded_groups import RecordedOffset, VisibleRecord
+from clients.groups.recorded_groups import RecordedOffset, VisibleRecord, time_of_commit
 from groups.coordinator.subscriptions import CONSUMER
 from offsets.records import CommittedOffset, GroupMetadata, OffsetKey
 from protocol.consumer_protocol import decode_assignment
@@ -99,8 +99,11 @@ class CommitCollector:
 
         is_commit = isinstance(value, CommittedOffset)
         offset = value.offset if isinstance(value, CommittedOffset) else None
-        at_ms = value.commit_timestamp_ms if isinstance(value, CommittedOffset) else -1
-        at_ms = at_ms if at_ms >= 0 else record.written_ms
+        at_ms = (
+            time_of_commit(record, value)
+            if isinstance(value, CommittedOffset)
+            else record.written_ms
+        )
         if at_ms < self.since_ms:
             return
 

@@ -23,6 +23,7 @@ from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, Record
 from clients.paced import paced
 from clients.watching.commit_history import Commit, CommitCollector, commits_between
 from clients.watching.zookeeper_watch import ZooKeeperWatch
+from offsets.records import NO_TIMESTAMP
 from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -48,7 +49,7 @@ class GroupWatch:
     new_commits: list[Commit] = attrs.field(factory=list)
     read_at_ms: int = 0
     ahead_ms: int = 0
-    """How far the brokers' clocks are ahead of this machine's, by the commits that were seen."""
+    """How far the brokers' clocks are ahead of this machine's, by the records that were seen."""
     zookeeper: ZooKeeperWatch | None = None
     """Groups in ZooKeeper, where they are watched too."""
     groups: dict[str, RecordedGroup] = attrs.field(factory=dict)
@@ -97,14 +98,14 @@ class GroupWatch:
         failures += await self._read_logs(groups)
         self.groups = groups
 
-        # Times of commits are the brokers'. What could not be read before may be old, as is all at
-        # the first look: that tells nothing.
+        # The times of records are the brokers'. What could not be read before may be old, as is all
+        # at the first look: that tells nothing. The commit of a transaction may have waited for its
+        # marker, which is a record too.
         commits = self._collector.drain()
+        newest_ms, self.records.newest_ms = self.records.newest_ms, NO_TIMESTAMP
         if before_ms and not self.failures:
-            # ZooKeeper's times, and those of offsets that were asked for, are other clocks'.
-            new_ms = [commit.at_ms for commit in commits if commit.place >= 0]
             elapsed_ms = (started_s - self._read_at_s) * 1000
-            ahead_ms = measure_ahead(new_ms, started_ms, elapsed_ms)
+            ahead_ms = measure_ahead(newest_ms, started_ms, elapsed_ms)
             if ahead_ms is not None and ahead_ms != self.ahead_ms:
                 before_ms += ahead_ms - self.ahead_ms
                 self.ahead_ms = ahead_ms

@@ -10,7 +10,8 @@ from offsets.records import GroupMember, GroupMetadata
 from protocol.topic_partition import TopicPartition
 
 T0 = TopicPartition("t", 0)
-COMMIT = RecordedOffset(5, -1, "", 1_000, None, 0)
+# The broker wrote it down at another time than its committer says.
+COMMIT = RecordedOffset(5, -1, "", 3_000, None, 0, commit_timestamp_ms=1_000)
 DAY = 86_400_000
 
 

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from clients.groups.recorded_groups import RecordedGroups, RecordedOffset, VisibleRecord
+import pytest
+
+from clients.groups.recorded_groups import (
+    RecordedGroups,
+    RecordedOffset,
+    VisibleRecord,
+    time_of_commit,
+)
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -19,6 +26,7 @@ from protocol.records.control_record import ABORT, COMMIT, encode_marker
 from protocol.topic_partition import TopicPartition
 
 T0 = TopicPartition("t", 0)
+WRITTEN_MS, ENDED_MS = 5_000, 6_000
 KEY = OffsetKey("g", "t", 0)
 
 
@@ -29,7 +37,7 @@ def committed(offset: int, at_ms: int = 1_000) -> CommittedOffset:
 def batch(
     base_offset: int, records: Sequence[tuple[Key, Value | None]], producer_id: int | None = None
 ) -> bytes:
-    rows = [(5_000, encode_key(key), encode_value(value), ()) for key, value in records]
+    rows = [(WRITTEN_MS, encode_key(key), encode_value(value), ()) for key, value in records]
     if producer_id is None:
         return encode_batch(rows, base_offset=base_offset)
     return encode_batch(rows, base_offset=base_offset, producer_id=producer_id, flags=TRANSACTIONAL)
@@ -41,7 +49,7 @@ def marker(base_offset: int, kind: int, producer_id: int = 7) -> bytes:
         producer_id=producer_id,
         producer_epoch=0,
         coordinator_epoch=0,
-        timestamp_ms=6_000,
+        timestamp_ms=ENDED_MS,
         base_offset=base_offset,
     )
 
@@ -57,10 +65,25 @@ def offset_of(records: RecordedGroups) -> int | None:
     return None if recorded is None else recorded.offset
 
 
-def test_the_last_commit_counts_with_its_time_and_place() -> None:
+@pytest.mark.fault("tool-F2")
+def test_the_last_commit_counts_with_its_place_and_the_time_of_its_broker() -> None:
     records = read(batch(0, [(KEY, committed(5)), (KEY, committed(6, 2_000))]))
-    assert records.of("g").offsets == {T0: RecordedOffset(6, 3, "note", 2_000, None, 1)}
+    assert records.of("g").offsets == {T0: RecordedOffset(6, 3, "note", WRITTEN_MS, None, 1, 2_000)}
     assert records.positions == {0: 2}
+
+
+def test_a_commit_in_a_record_without_a_time_has_the_committers() -> None:
+    record = VisibleRecord(0, -1, KEY, committed(5))
+    assert time_of_commit(record, committed(5, 2_000)) == 2_000
+    # A client may say any number.
+    assert time_of_commit(record, committed(5, -(2**60))) == -1
+
+
+def test_the_newest_time_is_that_of_all_records_also_of_markers() -> None:
+    records = read(batch(0, [(KEY, committed(5))]), batch(1, [(KEY, committed(6))], 7))
+    assert records.newest_ms == WRITTEN_MS
+    read(marker(2, ABORT), groups=records)
+    assert records.newest_ms == ENDED_MS
 
 
 def test_an_expiry_of_the_committers_own_is_kept() -> None:

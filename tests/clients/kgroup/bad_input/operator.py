@@ -13,6 +13,11 @@ from clients.command_line.output import Listing, Target
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.producer.producer import Producer
 from kgroup.testing.simulation import CLIENT, Cluster, Process
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 R = TypeVar("R")
@@ -53,6 +58,29 @@ async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, 
     committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
     async with Admin(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as admin:
         await admin.commit_group_offsets(group, committed)
+
+
+async def commit_as_old_client(
+    cluster: Cluster, group: str, partition: TopicPartition, offset: int, at_ms: int
+) -> None:
+    """Commit with OffsetCommit 1, in which the client says what time it is."""
+    topic = OffsetCommitRequestTopic(
+        name=partition.topic,
+        partitions=[
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=offset,
+                commit_timestamp=at_ms,
+                committed_metadata="",
+            )
+        ],
+    )
+    async with Admin(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as admin:
+        coordinator = await admin.cluster.coordinator(group)
+        connection = await admin.cluster.connection(coordinator)
+        request = OffsetCommitRequest(group_id=group, topics=[topic])
+        response = await connection.call(request, version=1)
+        assert [p.error_code for t in response.topics for p in t.partitions] == [0]
 
 
 async def produce(cluster: Cluster, partition: TopicPartition, values: list[bytes]) -> None:

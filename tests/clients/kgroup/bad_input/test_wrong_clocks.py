@@ -23,6 +23,7 @@ from tests.clients.kgroup.bad_input.operator import (
     TIMES,
     Operator,
     commit,
+    commit_as_old_client,
     produce,
     rows_of,
 )
@@ -169,3 +170,66 @@ def test_serve_measures_the_difference_and_shows_what_it_would_without(
         await operator.run(lambda: watch(cluster))
 
     beside_wrong_clock(ask, ahead_ms)
+
+
+# Clocks of clients, with OffsetCommit 1: a week ahead, a day behind, and in another unit.
+CLIENTS_MS: list[Callable[[int], int]] = [
+    lambda now_ms: now_ms + 7 * DAY_MS,
+    lambda now_ms: now_ms - DAY_MS,
+    lambda now_ms: now_ms * 1000,
+]
+
+
+@pytest.mark.fault("tool-F2")
+@pytest.mark.parametrize("clients_ms", CLIENTS_MS)
+def test_the_clock_of_one_client_moves_no_age_and_no_verdict_of_others_in_serve(
+    tmp_path: Path, clients_ms: Callable[[int], int]
+) -> None:
+    async def watch(cluster: Cluster) -> None:
+        async with Admin(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as admin:
+            monitor = Monitor(Sessions(admin), tmp_path / "history", DAY_MS, 1)
+            await monitor.look()
+
+            at_ms = clients_ms(cluster.nodes[0].process.now_ms())
+            await commit_as_old_client(cluster, "old", T0, 1, at_ms)
+            await asyncio.sleep(COMMIT_S)
+            await monitor.look()
+
+            (row,) = monitor.partitions("g")
+            assert 0 <= row["age_ms"] < 2 * NEAR_MS
+            assert 0 <= row["time_lag_ms"] < MINUTE_MS
+            verdicts = {item["group"]: item["status"] for item in await monitor.health()}
+            assert verdicts["g"] == OK
+            monitor.close()
+
+    async def ask(cluster: Cluster, operator: Operator) -> None:
+        await operator.run(lambda: watch(cluster))
+
+    beside_wrong_clock(ask, 0)
+
+
+@pytest.mark.fault("tool-F2")
+@pytest.mark.parametrize("clients_ms", CLIENTS_MS)
+def test_the_clock_of_one_client_is_neither_shown_nor_judged(
+    clients_ms: Callable[[int], int],
+) -> None:
+    async def ask(cluster: Cluster, operator: Operator) -> None:
+        now_ms = cluster.nodes[0].process.now_ms()
+        await commit_as_old_client(cluster, "old", T0, 1, clients_ms(now_ms))
+
+        listing, remarks = await operator.describe(["old"], TIMES)
+        assert abs(rows_of(listing, "committed_at_ms")["old", "t-0"] - now_ms) < NEAR_MS
+        assert not [remark for remark in remarks if "clocks differ" in remark]
+        # It expires by the client's own time, as Kafka's rule has it.
+        expires_in_ms = rows_of(listing, "expires_in_ms")["old", "t-0"]
+        assert abs(expires_in_ms - (clients_ms(now_ms) + 7 * DAY_MS - now_ms)) < NEAR_MS
+
+        history = await operator.run(lambda: history_of(operator.target, "old", (), 0, None))
+        assert [abs(item["at_ms"] - now_ms) < NEAR_MS for item in history.items] == [True]
+
+        judged, _ = await operator.run(lambda: health_of(operator.target, ["g", "old"]))
+        (row,) = [item for item in judged.items if item["group"] == "g"]
+        assert row["status"] == OK
+        assert "clocks differ" not in str(judged.verdict)
+
+    beside_wrong_clock(ask, 0)
