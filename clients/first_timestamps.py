@@ -25,11 +25,14 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
 
+HEADER_BYTES = 1024
+"""Bytes that are asked for where a batch's header tells enough: a dozen markers have so many."""
 FIRST_BYTES = 20 * 1024
 """Bytes that are asked for of each partition at first: a producer's batches have 16 KB."""
 MORE_BYTES = 1 << 20
 """Bytes that are asked for where the first batch is larger."""
 MAX_RESPONSE_BYTES = 48 << 20
+LARGER_BYTES = (FIRST_BYTES, MORE_BYTES, MAX_RESPONSE_BYTES)
 MAX_PARTITIONS = 500
 """Partitions in a request, at most."""
 MAX_FETCHES = 10
@@ -47,7 +50,8 @@ class FirstRecords:
     without: set[TopicPartition] = attrs.field(factory=set)
     """Partitions that have no record behind the offset: nothing, or markers alone."""
     untimed: set[TopicPartition] = attrs.field(factory=set)
-    """Partitions whose record has no timestamp, as those of the message format before 0.10."""
+    """Partitions whose record has no timestamp, as those of the message format before 0.10, or
+    was not decoded."""
 
 
 async def read_first_timestamps(
@@ -74,17 +78,19 @@ async def read_first_records(
     return search.result
 
 
-async def find_without_records(
+async def look_for_records(
     cluster: Cluster, offsets: Offsets, isolation: Isolation | int = Isolation.READ_UNCOMMITTED
-) -> set[TopicPartition]:
-    """Return the partitions that have no record at or behind the offset, but perhaps markers.
+) -> dict[TopicPartition, bool]:
+    """Return whether there is a record at or behind each offset, and not markers alone.
 
-    Mostly the header of one batch tells that there are records, so this takes less time than their
-    timestamps.
+    Mostly the header of one batch tells it, so this takes less time than timestamps, and a
+    twentieth of the bytes. A partition that cannot be read now is left out.
     """
     search = _Search(cluster, isolation, needs_timestamps=False)
     await search.read(offsets)
-    return search.result.without
+    result = search.result
+    with_records = result.timestamps.keys() | result.untimed
+    return dict.fromkeys(with_records, True) | dict.fromkeys(result.without, False)
 
 
 @attrs.define(eq=False)
@@ -94,7 +100,7 @@ class _Search:
     cluster: Cluster
     isolation: Isolation | int
     needs_timestamps: bool = True
-    """False: a partition that is seen to have records is not noted."""
+    """False: whether there are records is enough."""
     result: FirstRecords = attrs.field(factory=FirstRecords)
 
     async def read(self, offsets: Offsets) -> None:
@@ -113,7 +119,8 @@ class _Search:
 
     async def _read_from(self, leader: BrokerEndpoint, offsets: dict[TopicPartition, int]) -> None:
         left = dict(offsets)
-        sizes = dict.fromkeys(offsets, FIRST_BYTES)
+        at_first = FIRST_BYTES if self.needs_timestamps else HEADER_BYTES
+        sizes = dict.fromkeys(offsets, at_first)
         try:
             connection = await self.cluster.connection(leader)
             for _ in range(MAX_FETCHES):
@@ -134,8 +141,9 @@ class _Search:
                         if next_offset is None:
                             continue
                         if next_offset == asked[partition]:
-                            sizes[partition] = (
-                                MORE_BYTES if sizes[partition] < MORE_BYTES else MAX_RESPONSE_BYTES
+                            sizes[partition] = next(
+                                (size for size in LARGER_BYTES if size > sizes[partition]),
+                                MAX_RESPONSE_BYTES,
                             )
                         left[partition] = next_offset
         except (ClientError, ApiError):
@@ -150,7 +158,12 @@ class _Search:
         """
         if response.error_code != ErrorCode.NONE:
             return None
-        if not self.needs_timestamps and _begins_with_records(response, offset):
+        end = visible_end(response.high_watermark, response.last_stable_offset, self.isolation)
+        # A client above its quota is told nothing, which is no end of the log (fault tool-F5).
+        if end < 0:
+            return None
+        if not self.needs_timestamps and self._has_records(response, offset, end):
+            self.result.untimed.add(partition)
             return None
 
         # Decoders take long to import, and a short table does without them.
@@ -168,11 +181,18 @@ class _Search:
             return None
 
         # Compaction, markers or an aborted transaction: what follows counts.
-        end = visible_end(response.high_watermark, response.last_stable_offset, self.isolation)
         if batches.next_offset < end:
             return batches.next_offset
         self.result.without.add(partition)
         return None
+
+    def _has_records(self, response: FetchResponsePartition, offset: int, end: int) -> bool:
+        """Return True if the first bytes tell that there are visible records from `offset` on."""
+        # Brokers send no part of a batch. A marker would have been sent, so what is there has
+        # records, which are visible unless their transaction was aborted.
+        if not response.records and offset < end and self.isolation == Isolation.READ_UNCOMMITTED:
+            return True
+        return _begins_with_records(response, offset)
 
     def _note(self, partition: TopicPartition, timestamp_ms: int) -> None:
         # -1 says that there is no time; as a time to look up it would mean the log's end

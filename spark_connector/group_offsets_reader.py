@@ -9,9 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from clients.admin.admin import Admin
 from clients.admin.descriptions import ListedOffset
-from clients.cluster import Cluster
 from clients.first_timestamps import read_first_timestamps
-from clients.groups.lag import lag_of
+from clients.groups.group_facts import LogOffsets
+from clients.groups.lag import lag_of, next_offset
+from clients.groups.marker_tails import MarkerTails
+from clients.groups.partition_rounds import partition_rounds
 from protocol.errors import ErrorCode
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -26,6 +28,8 @@ SCHEMA = (
 )
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
+FirstTimes = dict[tuple[TopicPartition, int], int]
+"""(partition, offset) -> timestamp of the first record from there on."""
 Listed = Mapping[TopicPartition, ListedOffset]
 
 
@@ -70,16 +74,15 @@ async def read_group_offsets(options: OffsetsOptions, now_ms: int) -> list[Group
         groups = options.group or [listed.group_id for listed in await admin.list_groups()]
         committed = await _read_committed(admin, groups)
 
-        # One request to each leader for the starts, and one for the ends.
-        partitions = {partition for offsets in committed.values() for partition in offsets}
-        starts, ends = await asyncio.gather(
-            admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
-            admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME), isolation=config.isolation),
+        logs = await _read_logs(admin, committed, config.isolation)
+        first_ms = (
+            await _read_first_timestamps(admin, committed, logs, config.isolation)
+            if options.time_lag
+            else None
         )
 
-    first_ms = await _read_first_timestamps(options, committed) if options.time_lag else {}
     return [
-        _row(group, partition, offset, starts, ends, first_ms.get(group, {}), options, now_ms)
+        _row(group, partition, offset, logs[partition], first_ms, now_ms)
         for group in sorted(committed)
         for partition, offset in sorted(committed[group].items())
     ]
@@ -96,46 +99,65 @@ async def _read_committed(admin: Admin, groups: Sequence[str]) -> dict[str, Comm
     return dict(zip(names, await asyncio.gather(*map(read, names)), strict=True))
 
 
+async def _read_logs(
+    admin: Admin, committed: Mapping[str, Committed], isolation: int
+) -> dict[TopicPartition, LogOffsets]:
+    """Return the logs of all partitions: one request to each leader for the starts, one for ends.
+
+    Where a lag is small, another tells whether there are records, or markers alone.
+    """
+    offsets = [(p, offset.offset) for own in committed.values() for p, offset in own.items()]
+    partitions = {partition for partition, _ in offsets}
+    starts, ends = await asyncio.gather(
+        admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
+        admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME), isolation=isolation),
+    )
+    logs = {
+        partition: LogOffsets(_offset(starts, partition), _offset(ends, partition))
+        for partition in partitions
+    }
+    return await MarkerTails(isolation).look(admin.cluster, logs, offsets)
+
+
 async def _read_first_timestamps(
-    options: OffsetsOptions, committed: Mapping[str, Committed]
-) -> dict[str, Mapping[TopicPartition, int]]:
-    """Return the timestamp of the first record that each group has not consumed."""
-    config = options.client
-    cluster = Cluster(config.bootstrap_servers, config=config)
-    try:
-        return {
-            group: await read_first_timestamps(
-                cluster, {p: offset.offset for p, offset in offsets.items()}, config.isolation
-            )
-            for group, offsets in committed.items()
-            if offsets
-        }
-    finally:
-        await cluster.close()
+    admin: Admin,
+    committed: Mapping[str, Committed],
+    logs: Mapping[TopicPartition, LogOffsets],
+    isolation: int,
+) -> FirstTimes:
+    """Return the timestamps of the first records that groups have not consumed."""
+    places = [
+        (partition, start)
+        for own in committed.values()
+        for partition, offset in own.items()
+        if lag_of(offset.offset, logs[partition]).behind_if_assigned
+        and (start := next_offset(offset.offset, logs[partition])) is not None
+    ]
+    first_ms: FirstTimes = {}
+    for asked in partition_rounds(places):
+        found = await read_first_timestamps(admin.cluster, asked, isolation)
+        first_ms |= {(partition, asked[partition]): ms for partition, ms in found.items()}
+    return first_ms
 
 
 def _row(
     group: str,
     partition: TopicPartition,
     committed: OffsetAndMetadata,
-    starts: Listed,
-    ends: Listed,
-    first_ms: Mapping[TopicPartition, int],
-    options: OffsetsOptions,
+    log: LogOffsets,
+    first_ms: FirstTimes | None,
     now_ms: int,
 ) -> GroupOffset:
-    start = _offset(starts, partition)
-    end = _offset(ends, partition)
-    lag = lag_of(committed.offset, start, end).lag
+    lag = lag_of(committed.offset, log).lag
 
     # A group that has consumed all is not behind, and has no next record.
     time_lag_ms = None
-    if options.time_lag and lag is not None:
-        timestamp_ms = first_ms.get(partition)
+    if first_ms is not None and lag is not None:
+        start = next_offset(committed.offset, log)
         if lag <= 0:
             time_lag_ms = 0
-        elif timestamp_ms is not None:
-            time_lag_ms = max(now_ms - timestamp_ms, 0)
+        elif start is not None and (partition, start) in first_ms:
+            time_lag_ms = max(now_ms - first_ms[partition, start], 0)
 
     epoch = committed.leader_epoch
     return GroupOffset(
@@ -145,8 +167,8 @@ def _row(
         committed.offset,
         None if epoch is None or epoch < 0 else epoch,
         committed.metadata,
-        start,
-        end,
+        log.start,
+        log.end,
         lag,
         time_lag_ms,
     )

@@ -67,6 +67,14 @@ class LogOffsets:
 
     start: int | None = None
     end: int | None = None
+    markers_from: int | None = None
+    """From here to the end there are only markers of transactions, and perhaps before it; None
+    where nobody looked, or there are records (`clients.groups.marker_tails`)."""
+
+    @property
+    def records_end(self) -> int | None:
+        """The end without markers behind it, as far as it is known."""
+        return self.end if self.markers_from is None else self.markers_from
 
 
 @frozen
@@ -77,8 +85,6 @@ class OffsetTimes:
     expires_at_ms: int | None = None
     next_record_ms: int | None = None
     """Timestamp of the first record that is not consumed."""
-    has_records: bool = True
-    """False if the log was read, and has no record that is not consumed."""
     deleted_at_ms: int | None = None
     """The earliest time at which retention may delete that record."""
 

@@ -22,8 +22,7 @@ async def lag(admin: Admin, group_id: str, *, isolation: int = 0) -> dict[TopicP
     if not facts.exists:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
 
-    logs = await reader.log_offsets(sorted(facts.partitions))
+    logs = await reader.logs_of([facts])
     return {
-        partition: lag_of(facts.current_offset(partition), log.start, log.end)
-        for partition, log in logs.items()
+        partition: lag_of(facts.current_offset(partition), log) for partition, log in logs.items()
     }

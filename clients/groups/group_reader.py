@@ -7,7 +7,7 @@ its name, and reading goes on. If ZooKeeper does not respond, ZooKeeperError end
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -29,6 +29,7 @@ from clients.groups.group_facts import (
     LogOffsets,
     MemberFacts,
 )
+from clients.groups.marker_tails import MarkerTails
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
@@ -68,6 +69,12 @@ class GroupReader:
     sessions: Sessions
     failures: list[Failure] = attrs.field(factory=list)
     isolation: int = 0
+    tails: MarkerTails = attrs.field()
+    """What was seen of the ends of logs, for those who look again and again."""
+
+    @tails.default
+    def _no_tails(self) -> MarkerTails:
+        return MarkerTails(self.isolation)
 
     def __attrs_post_init__(self) -> None:
         if self.sessions.zk_failure is not None:
@@ -164,6 +171,23 @@ class GroupReader:
             partition: LogOffsets(_offset(starts, partition), _offset(ends, partition))
             for partition in partition_list
         }
+
+    async def logs_of(
+        self, groups: Collection[GroupFacts], partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, LogOffsets]:
+        """Return the logs of the groups' partitions, with what their lags need of them.
+
+        Of all partitions, or of those that are named.
+        """
+        if partitions is None:
+            partitions = set().union(*(group.partitions for group in groups))
+        logs = await self.log_offsets(sorted(partitions))
+        committed = [
+            (partition, group.current_offset(partition))
+            for group in groups
+            for partition in group.partitions & logs.keys()
+        ]
+        return await self.tails.look(self.sessions.admin.cluster, logs, committed)
 
     async def group(self, group: str) -> GroupFacts:
         """Return the facts of one group, also of an unknown one."""

@@ -189,7 +189,7 @@ def _offset_item(
     in_zookeeper = facts.zk_offset(partition)
     in_kafka = facts.kafka_offset(partition)
     current = facts.current_offset(partition)
-    lag = lag_of(current, log.start, log.end, has_records=times.has_records)
+    lag = lag_of(current, log)
 
     # A position out of range explains a strange lag.
     is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
@@ -273,9 +273,10 @@ def total_lag(items: Iterable[Item]) -> int:
 
 
 def _counted(item: Item) -> int:
-    lag = lag_of(item["current_offset"], item["log_start_offset"], item["log_end_offset"])
     if item["lag"] is not None:
         return max(int(item["lag"]), 0)
+    log = LogOffsets(item["log_start_offset"], item["log_end_offset"])
+    lag = lag_of(item["current_offset"], log)
     return lag.counted(item["consumer_id"] is not None)
 
 

@@ -15,6 +15,7 @@ The rules are those that monitors have converged on after years of bugs:
 
 from enum import Enum
 
+from clients.groups.group_facts import LogOffsets
 from protocol.frozen import frozen
 
 
@@ -50,37 +51,43 @@ class Lag:
         return self.shown or 0
 
 
-def lag_of(
-    committed: int | None,
-    log_start_offset: int | None,
-    log_end_offset: int | None,
-    *,
-    has_records: bool = True,
-) -> Lag:
+def next_offset(committed: int | None, log: LogOffsets) -> int | None:
+    """Return where a group goes on that has committed this; None if it has not."""
+    if committed is None or committed < 0:
+        return None
+
+    start = log.start or 0
+    # What retention took can no longer be read, nor can anyone be asked about it (fault tool-F4).
+    if committed < start:
+        return start
+    return committed
+
+
+def lag_of(committed: int | None, log: LogOffsets) -> Lag:
     """Return the lag of one partition.
 
-    `committed` is the next offset to read; None or negative means nothing is committed.
-    `log_end_offset` is the high watermark, or the last stable offset for a read_committed group.
-    Offsets that could not be read are None. `has_records` is False if the log was read, and has no
-    record between the two.
+    `committed` is the next offset to read; None or negative means nothing is committed. The end of
+    the log is its high watermark, or its last stable offset for a read_committed group.
     """
-    has_commit = committed is not None and committed >= 0
+    start = next_offset(committed, log)
 
     # The leader did not respond: there is no end to count to.
-    if log_end_offset is None:
-        return Lag(None, Position.UNKNOWN if has_commit else Position.NONE, 0)
+    if log.end is None:
+        return Lag(None, Position.NONE if start is None else Position.UNKNOWN, 0)
 
     # Nothing is committed.
-    start = log_start_offset or 0
-    if committed is None or committed < 0:
-        log_length = log_end_offset - start
+    if committed is None or start is None:
+        log_length = log.end - (log.start or 0)
         return Lag(0 if log_length == 0 else None, Position.NONE, log_length)
 
     # The log was truncated or created again after the commit.
-    if committed > log_end_offset:
-        return Lag(log_end_offset - committed, Position.BEYOND_LOG_END, 0)
+    if committed > log.end:
+        return Lag(log.end - committed, Position.BEYOND_LOG_END, 0)
 
-    # Records below the log start are gone; only what can still be read counts.
-    behind = log_end_offset - max(committed, start) if has_records else 0
+    behind = log.end - start
+    # Markers have offsets, and no consumer commits behind the last ones (fault tool-F5).
+    if log.markers_from is not None and start >= log.markers_from:
+        behind = 0
+
     position = Position.BELOW_LOG_START if committed < start else Position.IN_RANGE
     return Lag(behind, position, behind)

@@ -34,7 +34,7 @@ async def read_offset_rows(
         }
         for group in groups
     }
-    logs = await reader.log_offsets(sorted(set().union(*shown.values())))
+    logs = await reader.logs_of(groups, set().union(*shown.values()))
 
     # Times are read for the columns that are shown alone.
     times = TimeReader(reader.sessions.admin, groups, logs, reader.isolation)

@@ -15,6 +15,7 @@ import attrs
 from clients.admin import Admin, ConfigResource
 from clients.errors import BrokerError, KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets, OffsetTimes
+from clients.groups.lag import next_offset
 from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
 from clients.groups.partition_rounds import partition_rounds
 from protocol.errors import ErrorCode
@@ -27,9 +28,9 @@ T = TypeVar("T")
 
 RETENTION_MINUTES = "offsets.retention.minutes"
 MINUTE_MS = 60_000
-MOST_MARKERS = 16
-"""A lag up to this may be of markers alone: the log is read to tell."""
 
+FirstTimes = dict[tuple[TopicPartition, int], int]
+"""(partition, offset) -> timestamp of the first record from there on."""
 Times = Mapping[str, Mapping[TopicPartition, OffsetTimes]]
 """Group -> partition -> times."""
 
@@ -53,7 +54,7 @@ class TimeReader:
         recorded, expiry_ms, first, deletions = await asyncio.gather(
             self._read_records() if records else _nothing(None),
             self._read_expiry() if records else _nothing(dict[int, int]()),
-            self._read_first(every=logs),
+            self._read_first() if logs else _nothing(FirstTimes()),
             self._read_retention() if retention else _nothing(dict[str, tuple[str, int]]()),
         )
         return {
@@ -61,7 +62,7 @@ class TimeReader:
                 partition: _times(
                     group,
                     partition,
-                    next_offset(group, partition, self.logs[partition]),
+                    next_offset(group.current_offset(partition), self.logs[partition]),
                     recorded,
                     expiry_ms,
                     first,
@@ -138,51 +139,30 @@ class TimeReader:
             self.remarks.append(f"settings cannot be read, so times are missing: {errors[0]}")
         return settings
 
-    async def _read_first(self, *, every: bool) -> FirstTimes:
-        """Read the logs from where groups will go on; only behind small lags unless `every`."""
-        places: list[tuple[TopicPartition, int]] = []
-        for group in self.groups:
-            for partition in group.partitions & self.logs.keys():
-                offset = next_offset(group, partition, self.logs[partition])
-                end = self.logs[partition].end
-                if offset is None or end is None or offset >= end:
-                    continue
-                if every or end - offset <= MOST_MARKERS:
-                    places.append((partition, offset))
-
-        first: dict[tuple[TopicPartition, int | None], int | None] = {}
+    async def _read_first(self) -> FirstTimes:
+        """Read the logs from where groups will go on."""
+        places = [
+            (partition, offset)
+            for group in self.groups
+            for partition in group.partitions & self.logs.keys()
+            if (offset := next_offset(group.current_offset(partition), self.logs[partition]))
+            is not None
+            and offset < (self.logs[partition].end or 0)
+        ]
+        first: FirstTimes = {}
         if not places:
             return first
 
-        from clients.first_timestamps import find_without_records, read_first_records
+        from clients.first_timestamps import read_first_timestamps
 
-        # One request has a partition once, so groups on the same partitions take several.
-        cluster = self.admin.cluster
-        for layer in partition_rounds(places):
+        for asked in partition_rounds(places):
             try:
-                if every:
-                    found = await read_first_records(cluster, layer, self.isolation)
-                    first |= {(p, layer[p]): ms for p, ms in found.timestamps.items()}
-                    without = found.without
-                else:
-                    without = await find_without_records(cluster, layer, self.isolation)
+                found = await read_first_timestamps(self.admin.cluster, asked, self.isolation)
             except KgroupError as error:
                 self.remarks.append(f"logs cannot be read, so lags in time are missing: {error}")
                 break
-            first |= {(p, layer[p]): None for p in without}
+            first |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
         return first
-
-
-FirstTimes = Mapping[tuple[TopicPartition, int | None], int | None]
-"""(partition, offset) -> timestamp of the first record from there on; None if there is none."""
-
-
-def next_offset(group: GroupFacts, partition: TopicPartition, log: LogOffsets) -> int | None:
-    """Return where the group will go on; None without a commit in or before the log."""
-    current = group.current_offset(partition)
-    if current is None:
-        return None
-    return max(current, log.start or 0)
 
 
 def _is_of_deleted(error: KgroupError) -> bool:
@@ -211,15 +191,12 @@ def _times(
             retention_ms = expiry_ms.get(group.coordinator.coordinator_id)
             expiry_of_offset_ms = expires_at_ms(group.coordinator, record, partition, retention_ms)
 
-    # A log that was not read may have records.
-    place = (partition, offset)
-    next_ms = first.get(place)
+    next_ms = None if offset is None else first.get((partition, offset))
     deletion = deletions.get(partition.topic)
     return OffsetTimes(
         committed_at_ms=None if committed_ms < 0 else committed_ms,
         expires_at_ms=expiry_of_offset_ms,
         next_record_ms=next_ms,
-        has_records=place not in first or next_ms is not None,
         deleted_at_ms=None
         if next_ms is None or deletion is None
         else deleted_at_ms(next_ms, *deletion),

@@ -196,7 +196,7 @@ async def list_groups(target: Target, wanted: Wanted) -> Listing:
 
 async def sum_lags(reader: GroupReader, groups: Sequence[GroupFacts]) -> dict[str, int]:
     """Return the lag of each group over all its partitions."""
-    logs = await reader.log_offsets(sorted(set().union(*(group.partitions for group in groups))))
+    logs = await reader.logs_of(groups)
     return {
         group.group: total_lag(offset_items(group, group.partitions, logs, now_ms=0))
         for group in groups

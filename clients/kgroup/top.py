@@ -29,6 +29,7 @@ from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import OFFSET_COLUMNS, offset_items
+from clients.groups.marker_tails import MarkerTails
 from clients.watching.top_view import (
     View,
     group_row,
@@ -74,6 +75,7 @@ class Snapshot:
     sums: dict[str, int] = attrs.field(factory=dict)
     at_s: float = 0.0
     failures: list[Failure] = attrs.field(factory=list)
+    tails: MarkerTails = attrs.field(factory=MarkerTails)
 
 
 @click.command(
@@ -128,9 +130,9 @@ async def look_once(target: Target) -> Snapshot:
 
 async def look(sessions: Sessions, before: Snapshot) -> Snapshot:
     """Read all groups; what cannot be read is in the failures."""
-    reader = GroupReader(sessions)
+    reader = GroupReader(sessions, tails=before.tails)
     facts = await reader.groups([name.group for name in await reader.names()])
-    logs = await reader.log_offsets(sorted({p for group in facts for p in group.partitions}))
+    logs = await reader.logs_of(facts)
 
     now_s = time.monotonic()
     rows = [
@@ -138,7 +140,7 @@ async def look(sessions: Sessions, before: Snapshot) -> Snapshot:
     ]
     groups = {group.group: group for group in facts}
     sums = {group.group: offset_sum(group) for group in facts}
-    return Snapshot(groups, logs, rows, sums, now_s, reader.failures)
+    return Snapshot(groups, logs, rows, sums, now_s, reader.failures, reader.tails)
 
 
 async def watch(target: Target, interval_s: float) -> None:

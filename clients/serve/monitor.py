@@ -7,7 +7,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,11 @@ from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
 from clients.first_timestamps import read_first_records
 from clients.groups.group_facts import LogOffsets
+from clients.groups.lag import lag_of, next_offset
+from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroup
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
+from clients.serve.unread_times import Consumer, Place, UnreadTimes
 from clients.watching.commit_history import Commit, Owners, owners_of
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.watching.health import WINDOW_MS, health_items
@@ -33,7 +35,9 @@ from zk.api import SessionState
 logger = logging.getLogger(__name__)
 
 MAX_TIME_LAGS = 1000
-"""Partitions whose first unread record is read in a round, at most."""
+"""Places whose first unread record is read in a look, at most."""
+MAX_LAYERS = 16
+"""Places in one partition that are asked for in a look, at most: each takes a request."""
 SLICE = 500
 """Groups that are looked at in one turn of the loop, at most."""
 TREND_POINTS = 60
@@ -59,9 +63,7 @@ class Monitor:
     recorder: Recorder | None = None
     _trends: dict[str, deque[int]] = attrs.field(factory=dict)
     _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
-    _unread_since_ms: dict[tuple[TopicPartition, int], int] = attrs.field(factory=dict)
-    _untimed: set[tuple[TopicPartition, int]] = attrs.field(factory=set)
-    """Where the first unread record has no timestamp."""
+    _unread: UnreadTimes = attrs.field(factory=UnreadTimes)
     _health: tuple[int, list[Item]] = (-1, [])
     _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _failing: frozenset[str] = frozenset()
@@ -127,24 +129,18 @@ class Monitor:
         """Find out when the first unread record of partitions with lag was written."""
         assert self.recorder is not None
         watch = self.recorder.watch
-        lagging = {
-            (partition, committed.offset)
-            for group in watch.groups.values()
-            for partition, committed in group.offsets.items()
-            if (log := watch.logs.get(partition)) and committed.offset < (log.end or 0)
-        }
-        known = {key: ms for key, ms in self._unread_since_ms.items() if key in lagging}
-        self._untimed &= lagging
+        lagging: dict[Consumer, Place] = {}
+        for group_id, group in watch.groups.items():
+            for partition, committed in group.offsets.items():
+                log = watch.logs.get(partition, LogOffsets())
+                start = next_offset(committed.offset, log)
+                if start is not None and lag_of(committed.offset, log).behind_if_assigned:
+                    lagging[group_id, partition] = partition, start
+        self._unread.keep(lagging, watch.logs)
 
-        # Two groups may be at two offsets of one partition: each is asked for in a round.
-        asked = dict(
-            islice((key for key in lagging - self._untimed if key not in known), MAX_TIME_LAGS)
-        )
-        if asked:
+        for asked in partition_rounds(self._unread.choose(lagging, MAX_TIME_LAGS, MAX_LAYERS)):
             found = await read_first_records(self.sessions.admin.cluster, asked)
-            known |= {(p, asked[p]): ms for p, ms in found.timestamps.items()}
-            self._untimed |= {(p, asked[p]) for p in found.untimed}
-        self._unread_since_ms = known
+            self._unread.note(asked, found, watch.logs)
 
     # --- what is shown -------------------------------------------------------------------------
 
@@ -201,7 +197,7 @@ class Monitor:
             self.groups[group_id],
             self.owners(group_id),
             self.recorder.watch.logs,
-            self._unread_since_ms,
+            self._unread.since_ms,
             self.brokers_time_ms,
         )
 
@@ -255,14 +251,15 @@ class Monitor:
     ) -> list[Item]:
         """Judge groups by their commits in the file; `offsets` are (offset, time)."""
         assert self.recorder is not None
-        unread_since_ms, items = self._unread_since_ms, []
+        unread_since_ms, items = self._unread.since_ms, []
         for group_id, own in offsets.items():
             last_ms = max((at_ms for _, at_ms in own.values()), default=0)
             commits = self.recorder.file.commits(group_id, last_ms - 2 * WINDOW_MS)
             unread = {
-                partition: unread_since_ms[partition, offset]
+                partition: since_ms
                 for partition, (offset, _) in own.items()
-                if (partition, offset) in unread_since_ms
+                if (start := next_offset(offset, logs.get(partition, LogOffsets()))) is not None
+                and (since_ms := unread_since_ms.get((partition, start))) is not None
             }
             items += health_items(group_id, commits, logs, now_ms, WINDOW_MS, unread)
         return items

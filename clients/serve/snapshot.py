@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import Position, lag_of
+from clients.groups.lag import Position, lag_of, next_offset
 from clients.groups.recorded_groups import RecordedGroup
 from clients.watching.commit_history import Commit, Owners
 from protocol.topic_partition import TopicPartition
@@ -28,7 +28,7 @@ def partition_items(
         committed = group.offsets.get(partition)
         offset = committed.offset if committed else None
         log = logs.get(partition, LogOffsets())
-        lag = lag_of(offset, log.start, log.end)
+        lag = lag_of(offset, log)
         at_ms = committed.committed_at_ms if committed else -1
         owner = owners.get(partition)
         is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
@@ -47,7 +47,9 @@ def partition_items(
                 "position": lag.position.value if is_flagged else None,
                 "committed_at_ms": at_ms if at_ms >= 0 else None,
                 "age_ms": max(now_ms - at_ms, 0) if at_ms >= 0 else None,
-                "time_lag_ms": _time_lag(partition, offset, lag.shown, unread_since_ms, now_ms),
+                "time_lag_ms": _time_lag(
+                    partition, next_offset(offset, log), lag.shown, unread_since_ms, now_ms
+                ),
                 "metadata": (committed.metadata or None) if committed else None,
             }
         )

@@ -22,8 +22,9 @@ from protocol.topic_partition import TopicPartition
 class Commit(NamedTuple):
     """A commit, or the deletion of an offset (`offset` None).
 
-    `end_offset` is the log's end when the commit was made; None if nobody looked then. The member
-    is the one that owned the partition; None if nobody did, or the records do not tell.
+    `end_offset` is the log's end when the commit was made, without markers of transactions there;
+    None if nobody looked then. The member is the one that owned the partition; None if nobody did,
+    or the records do not tell.
     """
 
     at_ms: int

@@ -19,6 +19,7 @@ from clients.errors import BrokerError, KgroupError, ZooKeeperError
 from clients.groups.clock_difference import measure_ahead
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
+from clients.groups.marker_tails import MarkerTails
 from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
 from clients.paced import paced
 from clients.watching.commit_history import Commit, CommitCollector, commits_between
@@ -59,6 +60,7 @@ class GroupWatch:
     group_read_at_ms: dict[str, int] = attrs.field(factory=dict)
     """When each group was read, if they are read one by one."""
     _read_at_s: float = 0.0
+    _tails: MarkerTails = attrs.field(factory=MarkerTails)
     _collector: CommitCollector = attrs.field(init=False)
     records: RecordedGroups = attrs.field(init=False)
 
@@ -114,10 +116,13 @@ class GroupWatch:
         self.new_commits = [
             commit
             if not before_ms or commit.at_ms < before_ms
-            else commit._replace(end_offset=self.logs.get(commit.topic_partition, LogOffsets()).end)
+            else commit._replace(end_offset=self._end_of(commit.topic_partition))
             for commit in commits
         ]
         self.failures, self.read_at_ms, self._read_at_s = failures, started_ms, started_s
+
+    def _end_of(self, partition: TopicPartition) -> int | None:
+        return self.logs.get(partition, LogOffsets()).records_end
 
     async def _read_logs(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
@@ -136,11 +141,17 @@ class GroupWatch:
                 # An unknown topic is no failure: its offsets outlive it.
                 if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     failures.append(Failure.of(str(partition), BrokerError(code)))
-                    if partition in self.logs:
-                        logs[partition] = self.logs[partition]
+                    if (former := self.logs.get(partition)) is not None:
+                        logs[partition] = LogOffsets(former.start, former.end)
                 continue
             logs[partition] = LogOffsets(start.offset, end.offset)
-        self.logs = logs
+
+        committed = [
+            (partition, committed.offset)
+            for group in groups.values()
+            for partition, committed in group.offsets.items()
+        ]
+        self.logs = await self._tails.look(self.admin.cluster, logs, committed)
         return failures
 
     async def _read_zookeeper(self, zookeeper: ZooKeeperWatch, now_ms: int) -> list[Failure]:

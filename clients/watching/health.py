@@ -67,7 +67,7 @@ def judge_partition(
         return PartitionHealth(UNKNOWN, "it has no commit; is it consumed?", 0, None, None)
     last = commits[-1]
     window = [commit for commit in commits if commit.at_ms >= last.at_ms - window_ms]
-    lag = lag_of(last.offset, log.start, log.end).shown
+    lag = lag_of(last.offset, log).shown
     status, why = _judge(window, lag, now_ms, window_ms, unread_since_ms or last.at_ms)
     # The time of a commit is -1 where only a coordinator tells of it.
     last_commit_ms = last.at_ms if last.at_ms >= 0 else None

@@ -17,6 +17,8 @@ from clients.first_timestamps import read_first_timestamps
 from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
+from clients.groups.lag import lag_of, next_offset
+from clients.groups.marker_tails import MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
 from clients.watching.commit_history import Commit, CommitCollector
@@ -225,13 +227,17 @@ async def judge_groups(
         if commit.offset is not None
     }
     logs = await _read_logs(admin, {partition for partition, _ in consumed})
+    logs = await MarkerTails().look(admin.cluster, logs, consumed)
     now_ms = latest_time(time.time_ns() // 1_000_000, history.times_ms())
 
     # What all groups need is asked for together.
     unread = {
-        (partition, offset) for partition, offset in consumed if offset < (logs[partition].end or 0)
+        (partition, start)
+        for partition, offset in consumed
+        if (start := next_offset(offset, logs[partition])) is not None
+        and lag_of(offset, logs[partition]).behind_if_assigned
     }
-    first_ms: dict[tuple[TopicPartition, int], int] = {}
+    first_ms: dict[tuple[TopicPartition, int | None], int] = {}
     for asked in partition_rounds(unread):
         found = await read_first_timestamps(admin.cluster, asked)
         first_ms |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
@@ -240,9 +246,10 @@ async def judge_groups(
     judged = {}
     for group_id, commits in sorted(complete.items()):
         unread_since_ms = {
-            partition: first_ms[partition, commit.offset]
+            partition: first_ms[place]
             for partition, commit in newest[group_id].items()
-            if commit.offset is not None and (partition, commit.offset) in first_ms
+            if commit.offset is not None
+            and (place := (partition, next_offset(commit.offset, logs[partition]))) in first_ms
         }
         judged[group_id] = health_items(group_id, commits, logs, now_ms, window_ms, unread_since_ms)
     return judged

@@ -55,9 +55,9 @@ class Recorder:
             since_ms = max(self.watch.records.complete_since_ms.values(), default=0)
             self._began_ms = min(now_ms, since_ms) if self.watch.is_tailing else now_ms
         ends = {
-            partition: log.end
+            partition: log.records_end
             for partition, log in self.watch.logs.items()
-            if log.end is not None and former.get(partition) != log
+            if log.records_end is not None and former.get(partition) != log
         }
         self.file.append(self.watch.new_commits, ends, now_ms, began_ms=self._began_ms)
         if self._rounds % TRIM_ROUNDS == 0:

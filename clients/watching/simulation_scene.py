@@ -52,9 +52,9 @@ async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) 
     topics = await sessions.admin.describe_topics(sorted(existing))
     lags = {}
     if with_lag:
-        logs = await reader.log_offsets(sorted(facts.partitions))
+        logs = await reader.logs_of([facts])
         for partition, log in logs.items():
-            lag = lag_of(facts.current_offset(partition), log.start, log.end)
+            lag = lag_of(facts.current_offset(partition), log)
             lags[partition] = lag.counted(assigned=True)
 
     counts = {name: len(topic.partitions) for name, topic in topics.items()}

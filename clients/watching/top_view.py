@@ -88,7 +88,7 @@ def group_row(
     lag = 0
     for partition in facts.partitions:
         log = logs.get(partition, LogOffsets())
-        counted = lag_of(facts.current_offset(partition), log.start, log.end)
+        counted = lag_of(facts.current_offset(partition), log)
         lag += counted.counted(assigned=partition in owned)
 
     offsets = offset_sum(facts)

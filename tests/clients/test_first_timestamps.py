@@ -15,7 +15,7 @@ from clients.fetch_requests import Isolation
 from clients.first_timestamps import (
     MAX_FETCHES,
     FirstRecords,
-    find_without_records,
+    look_for_records,
     read_first_records,
     read_first_timestamps,
 )
@@ -238,7 +238,8 @@ def without_records(
             broker.answers[ApiKey.FETCH] = fetch
             cluster = Cluster(broker.bootstrap)
             try:
-                return await find_without_records(cluster, {T0: 7}, Isolation.READ_COMMITTED)
+                seen = await look_for_records(cluster, {T0: 7}, Isolation.READ_COMMITTED)
+                return {partition for partition, has_records in seen.items() if not has_records}
             finally:
                 await cluster.close()
 

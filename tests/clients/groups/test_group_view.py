@@ -346,9 +346,11 @@ def test_a_duration_shows_its_two_largest_units(ms: int | None, text: str) -> No
 # ---- times
 
 
-def with_times(committed: int, times: OffsetTimes, *, start: int = 0) -> Item:
+def with_times(
+    committed: int, times: OffsetTimes, *, start: int = 0, markers_from: int | None = None
+) -> Item:
     facts = committing(p0=committed)
-    logs = {T0: LogOffsets(start, 42)}
+    logs = {T0: LogOffsets(start, 42, markers_from)}
     (item,) = offset_items(facts, {T0}, logs, now_ms=100_000, times={T0: times})
     return item
 
@@ -380,7 +382,7 @@ def test_where_retention_overtook_the_group_the_lag_in_time_is_at_least_that_of_
 
 
 def test_markers_alone_behind_a_commit_are_no_lag_in_messages_or_in_time() -> None:
-    item = with_times(41, OffsetTimes(has_records=False))
+    item = with_times(41, OffsetTimes(), markers_from=41)
     assert (item["lag"], item["time_lag_ms"]) == (0, 0)
 
 

@@ -180,6 +180,8 @@ async def test_list_with_lag_asks_for_hundreds_of_groups_at_once() -> None:
         assert counts[ApiKey.FIND_COORDINATOR] == 0
         assert counts[ApiKey.DESCRIBE_GROUPS] == counts[ApiKey.OFFSET_FETCH] == MANY // MAX_KEYS
         assert counts[ApiKey.LIST_OFFSETS] == 2
+        # Whether there are records behind a small lag is asked for each log, not for each group.
+        assert counts[ApiKey.FETCH] == 1
 
 
 async def test_groups_in_zookeeper_are_named_by_two_reads_however_many_they_are() -> None:
