@@ -24,6 +24,9 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from zk.consumer_znodes import ConsumerRegistration
 
+STABLE = "Stable"
+"""The state of a group whose members all know their partitions."""
+
 # The store that counts, by `storage`: the dual modes write both and read the one they name.
 _WINNER = {
     "zookeeper": "zookeeper",
@@ -124,6 +127,23 @@ class CoordinatorFacts:
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = attrs.Factory(dict)
 
     @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to, or own; None without members.
+
+        They are known of a stable group of consumers alone: else it is None too.
+        """
+        if self.state != STABLE or not self.members:
+            return None
+
+        topics: set[str] = set()
+        for member in self.members:
+            if member.topics is None:
+                return None
+            topics |= member.topics
+            topics.update(partition.topic for partition in member.partitions)
+        return frozenset(topics)
+
+    @property
     def exists(self) -> bool:
         """True if the group exists; a coordinator calls unknown groups Dead."""
         return self.state != "Dead" or bool(self.offsets)
@@ -170,6 +190,14 @@ class GroupFacts:
         if self.coordination == "zookeeper" or coordinator is None or not coordinator.exists:
             return "zookeeper"
         return coordinator.type
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that members subscribe to; None without members, or if it is not known."""
+        has_others = self.zookeeper is not None and bool(self.zookeeper.members)
+        if self.coordinator is None or has_others:
+            return None
+        return self.coordinator.subscribed_topics
 
     @property
     def has_both_kinds(self) -> bool:

@@ -98,6 +98,11 @@ OFFSET_COLUMNS = (
     Column("TIME-LAG-METHOD", wide=True, key="time_lag_method"),
     Column("ABOVE-LOG-START", wide=True),
     Column("DELETED-IN", wide=True, key="deleted_in_ms", text=duration),
+    Column(
+        "UNSUBSCRIBED",
+        wide=True,
+        text=lambda is_so: "UNSUBSCRIBED" if is_so else plain(None),
+    ),
     Column("METADATA", wide=True),
 )
 
@@ -140,6 +145,7 @@ def offset_items(
     Idle members are those of a group in ZooKeeper that own no partition.
     """
     owner_of = _owners(facts)
+    subscribed = facts.subscribed_topics
 
     items = [
         _offset_item(
@@ -150,6 +156,7 @@ def offset_items(
             (times or {}).get(partition, NO_TIMES),
             now_ms,
         )
+        | {"unsubscribed": subscribed is not None and partition.topic not in subscribed}
         for partition in sorted(partitions)
     ]
 
@@ -273,6 +280,9 @@ def total_lag(items: Iterable[Item]) -> int:
 
 
 def _counted(item: Item) -> int:
+    # Nobody will read it, and the members have read all that they read (fault tool-F7).
+    if item["unsubscribed"]:
+        return 0
     if item["lag"] is not None:
         return max(int(item["lag"]), 0)
     log = LogOffsets(item["log_start_offset"], item["log_end_offset"])

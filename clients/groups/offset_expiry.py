@@ -25,8 +25,6 @@ from protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 
-STABLE = "Stable"
-
 
 def expires_at_ms(
     group: CoordinatorFacts,
@@ -42,9 +40,11 @@ def expires_at_ms(
     if committed is None:
         return None
 
-    # What members consume stays.
-    if group.members and not _is_unsubscribed(group, partition):
-        return None
+    # What members consume stays, or may: the topics of some are not known.
+    if group.members:
+        subscribed = group.subscribed_topics
+        if subscribed is None or partition.topic in subscribed:
+            return None
     if committed.expires_at_ms is not None:
         return committed.expires_at_ms
     if retention_ms is None:
@@ -52,14 +52,6 @@ def expires_at_ms(
 
     begins_ms = _begin_of_retention(group, recorded, committed)
     return None if begins_ms < 0 else begins_ms + retention_ms
-
-
-def _is_unsubscribed(group: CoordinatorFacts, partition: TopicPartition) -> bool:
-    """Return whether no member subscribes to the topic; known of a stable group alone."""
-    return group.state == STABLE and all(
-        member.topics is not None and partition.topic not in member.topics
-        for member in group.members
-    )
 
 
 def _begin_of_retention(

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -52,11 +52,12 @@ COLUMNS = (
     Column("#MEMBERS"),
     Column("#PARTITIONS"),
 )
-# The title names the group, and every column is to fit.
+# The title names the group, and every column is to fit. UNSUBSCRIBED is left out where it says
+# nothing.
 PARTITION_COLUMNS = tuple(
-    attrs.evolve(column, min_width=0)
+    attrs.evolve(column, min_width=0, wide=False)
     for column in OFFSET_COLUMNS
-    if not column.wide and column.key != "group"
+    if (not column.wide or column.key == "unsubscribed") and column.key != "group"
 )
 HELP = "l lag · r rate · n name · ↑↓ choose · Enter look into · ← back · q quit"
 OTHER_LINES = 5
@@ -223,7 +224,10 @@ class Screen:
         shown, place = visible(
             rows, min(self.view.cursor, len(rows) - 1), self.height - OTHER_LINES
         )
-        columns = COLUMNS if self.view.group is None else PARTITION_COLUMNS
+        columns: Sequence[Column] = COLUMNS
+        if self.view.group is not None:
+            has_unsubscribed = any(row.get("unsubscribed") for row in rows)
+            columns = [c for c in PARTITION_COLUMNS if has_unsubscribed or c.key != "unsubscribed"]
 
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(self._fitted(self._title()) + "\n", "bold")

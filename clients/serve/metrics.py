@@ -21,7 +21,15 @@ from protocol.topic_partition import TopicPartition
 MAX_GROUPS_BY_PARTITION = 1000
 """Groups up to which single partitions have series by default."""
 _STATUS = {"UNKNOWN": 0, "OK": 1, "WARN": 2, "ERR": 3}
-_PARTITION_STATUS = {"UNKNOWN": 0, "OK": 1, "WARN": 2, "STOP": 3, "STALL": 4, "REWIND": 5}
+_PARTITION_STATUS = {
+    "UNKNOWN": 0,
+    "OK": 1,
+    "WARN": 2,
+    "STOP": 3,
+    "STALL": 4,
+    "REWIND": 5,
+    "DROPPED": 6,
+}
 
 
 @frozen
@@ -191,7 +199,10 @@ def _lag_exporter_families(scrape: Scrape) -> Iterator[Metric]:
         yield _gauge(f"{prefix}_{name}", f"{key} of a partition.", (*labels, "client_id"), samples)
 
     by_group = ("cluster_name", "group")
-    lags = [(g, [max(p["lag"] or 0, 0) for p in parts]) for g, parts in scrape.groups]
+    lags = [
+        (g, [max(p["lag"] or 0, 0) for p in parts if not p["unsubscribed"]])
+        for g, parts in scrape.groups
+    ]
     yield _gauge(
         f"{prefix}_max_lag",
         "Largest lag of a partition.",

@@ -22,7 +22,7 @@ from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroup
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
 from clients.serve.unread_times import Consumer, Place, UnreadTimes
-from clients.watching.commit_history import Commit, Owners, owners_of
+from clients.watching.commit_history import Commit, Owners, owners_of, subscribed_topics_of
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history import history_path
@@ -63,6 +63,9 @@ class Monitor:
     recorder: Recorder | None = None
     _trends: dict[str, deque[int]] = attrs.field(factory=dict)
     _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
+    _subscribed: dict[str, tuple[GroupMetadata | None, frozenset[str] | None]] = attrs.field(
+        factory=dict
+    )
     _unread: UnreadTimes = attrs.field(factory=UnreadTimes)
     _health: tuple[int, list[Item]] = (-1, [])
     _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -100,7 +103,7 @@ class Monitor:
         await self._read_unread()
 
         # What is kept of a group goes with it.
-        for kept in (self._trends, self._owners, self.commits_total):
+        for kept in (self._trends, self._owners, self._subscribed, self.commits_total):
             for group_id in kept.keys() - watch.groups.keys():
                 del kept[group_id]
         async for group_id in in_slices(watch.groups):
@@ -183,6 +186,19 @@ class Monitor:
             known = self._owners[group_id] = (metadata, owners_of(metadata))
         return known[1]
 
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
+        """Return the topics that a group's members subscribe to; None if it is not known."""
+        metadata = self.groups[group_id].metadata
+        known = self._subscribed.get(group_id)
+        if known is None or known[0] is not metadata:
+            known = self._subscribed[group_id] = (metadata, subscribed_topics_of(metadata))
+        return None if self._has_members_in_zookeeper(group_id) else known[1]
+
+    def _has_members_in_zookeeper(self, group_id: str) -> bool:
+        zookeeper = self.recorder.watch.zookeeper if self.recorder else None
+        known = zookeeper.groups.get(group_id) if zookeeper else None
+        return bool(known and known.facts.zookeeper and known.facts.zookeeper.members)
+
     def _in_zookeeper(self, group_id: str) -> GroupInZooKeeper | None:
         """Return a group whose members are in ZooKeeper, or were last."""
         zookeeper = self.recorder.watch.zookeeper if self.recorder else None
@@ -199,6 +215,7 @@ class Monitor:
             self.recorder.watch.logs,
             self._unread.since_ms,
             self.brokers_time_ms,
+            self.subscribed_topics(group_id),
         )
 
     async def group_items(self) -> list[tuple[Item, list[Item]]]:
@@ -239,7 +256,10 @@ class Monitor:
                     group_id: {p: (c.offset, c.committed_at_ms) for p, c in group.offsets.items()}
                     for group_id, group in sorted(self.groups.items())
                 }
-                items = await asyncio.to_thread(self._judge, offsets, logs, self.brokers_time_ms)
+                subscribed = {group_id: self.subscribed_topics(group_id) for group_id in offsets}
+                items = await asyncio.to_thread(
+                    self._judge, offsets, logs, subscribed, self.brokers_time_ms
+                )
                 self._health = (read_at_ms, items)
             return self._health[1]
 
@@ -247,6 +267,7 @@ class Monitor:
         self,
         offsets: Mapping[str, Mapping[TopicPartition, tuple[int, int]]],
         logs: Mapping[TopicPartition, LogOffsets],
+        subscribed: Mapping[str, frozenset[str] | None],
         now_ms: int,
     ) -> list[Item]:
         """Judge groups by their commits in the file; `offsets` are (offset, time)."""
@@ -261,16 +282,24 @@ class Monitor:
                 if (start := next_offset(offset, logs.get(partition, LogOffsets()))) is not None
                 and (since_ms := unread_since_ms.get((partition, start))) is not None
             }
-            items += health_items(group_id, commits, logs, now_ms, WINDOW_MS, unread)
+            items += health_items(
+                group_id, commits, logs, now_ms, WINDOW_MS, unread, subscribed[group_id]
+            )
         return items
 
     def lag_items(self, group_id: str, since_ms: int) -> list[dict[str, Any]]:
-        """Return the lag of a group at times from `since_ms` to now."""
+        """Return the lag of a group at times from `since_ms` to now. A thread may call it."""
         if self.recorder is None:
             return []
         file = self.recorder.file
+        group = self.groups.get(group_id)
+        subscribed = None
+        if group is not None and not self._has_members_in_zookeeper(group_id):
+            subscribed = subscribed_topics_of(group.metadata)
         commits: dict[TopicPartition, list[Commit]] = {}
         for commit in file.commits(group_id):
+            if subscribed is not None and commit.topic not in subscribed:
+                continue
             commits.setdefault(commit.topic_partition, []).append(commit)
         ends = {partition: file.ends(partition) for partition in commits}
         step_ms = max((self.brokers_time_ms - since_ms) // LAG_POINTS, 1)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from clients.groups.recorded_groups import RecordedOffset, VisibleRecord, time_of_commit
-from groups.coordinator.subscriptions import CONSUMER
+from groups.coordinator.subscriptions import CONSUMER, topics_of
 from offsets.records import CommittedOffset, GroupMetadata, OffsetKey
 from protocol.consumer_protocol import decode_assignment
 from protocol.primitives import WireError
@@ -76,6 +76,20 @@ def owners_of(metadata: GroupMetadata | None) -> Owners:
         }
     except WireError:
         return {}
+
+
+def subscribed_topics_of(metadata: GroupMetadata | None) -> frozenset[str] | None:
+    """Return the topics that the members of a group subscribe to, or own.
+
+    None for a group without members, and where it is not known.
+    """
+    if metadata is None or not metadata.members:
+        return None
+    topics = topics_of(
+        metadata.protocol_type, (bytes(member.subscription) for member in metadata.members)
+    )
+    owned = {partition.topic for partition in owners_of(metadata)}
+    return None if topics is None else topics | owned
 
 
 @attrs.define(eq=False)

@@ -1,26 +1,17 @@
-"""Say whether a group consumes, from its commits alone: Burrow's rules. Pure.
+"""Say whether a group consumes, from its commits alone: Burrow's rules, and ours. Pure.
 
 The rules look at the commits of a window that ends with the last commit, so that a group that
-stopped long ago is judged as well. In this order:
-
-- No lag now: OK.
-- STOP: there has been something to consume without a commit for longer than the window's commits
-  were apart from first to last.
-- No lag at some commit: OK.
-- REWIND: an offset was smaller than the one before it.
-- STALL: commits go on, and their offset stays the same.
-- WARN: offsets grow, and the lag never became smaller.
-
-With fewer than three commits there is nothing to go by: the verdict is UNKNOWN, and never OK.
+stopped long ago is judged as well. They are the table RULES: the first whose condition holds is the
+verdict. With fewer than three commits there is nothing to go by: it is UNKNOWN, and never OK.
 
 Source: Burrow, core/internal/evaluator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -31,13 +22,152 @@ from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 OK, WARN, ERR, UNKNOWN = "OK", "WARN", "ERR", "UNKNOWN"
-STOP, STALL, REWIND = "STOP", "STALL", "REWIND"
+STOP, STALL, REWIND, DROPPED = "STOP", "STALL", "REWIND", "DROPPED"
 MIN_COMMITS = 3
 WINDOW_MS = 600_000
 
 SEVERITY = (OK, UNKNOWN, WARN, ERR)
 """Verdicts of groups, the worst last."""
 EXIT_CODES = {OK: 0, WARN: 1, ERR: 2, UNKNOWN: 3}
+
+
+@frozen
+class Case:
+    """What the rules look at: the commits of the window, and what there is to consume now."""
+
+    commits: Sequence[Commit]
+    lag: int | None
+    now_ms: int
+    window_ms: int
+    unread_since_ms: int | None
+    """When the first record behind the last commit was written, if it is known."""
+    is_subscribed: bool
+
+    @property
+    def count(self) -> int:
+        """The number of commits."""
+        return len(self.commits)
+
+    @property
+    def span_ms(self) -> int:
+        """The time from the first commit to the last one."""
+        return self.commits[-1].at_ms - self.commits[0].at_ms
+
+    @property
+    def silent_ms(self) -> int:
+        """The time since the last commit in which there was something to consume."""
+        last_ms = self.commits[-1].at_ms
+        return self.now_ms - max(last_ms, self.unread_since_ms or last_ms)
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets that were committed."""
+        return [commit.offset for commit in self.commits if commit.offset is not None]
+
+    @property
+    def lags(self) -> list[int]:
+        """The lags at the commits; those whose end nobody saw say nothing."""
+        return [commit.lag for commit in self.commits if commit.lag is not None]
+
+    @property
+    def rewind(self) -> tuple[int, int] | None:
+        """The first offset that is smaller than the one before it, behind that one."""
+        steps = pairwise(self.offsets)
+        return next(((before, after) for before, after in steps if after < before), None)
+
+    @property
+    def only_grows(self) -> bool:
+        """True if the lag never became smaller, as far as it was seen."""
+        is_seen = len(self.lags) >= MIN_COMMITS
+        return is_seen and all(after >= before for before, after in pairwise(self.lags))
+
+    # What sentences say: they have no negative index, and no function.
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last commit."""
+        return self.offsets[-1]
+
+    @property
+    def last_lag(self) -> int:
+        """The lag at the last commit of which it is known."""
+        return self.lags[-1]
+
+    @property
+    def span(self) -> str:
+        """The text of `span_ms`."""
+        return _seconds(self.span_ms)
+
+    @property
+    def silence(self) -> str:
+        """The text of `silent_ms`."""
+        return _seconds(self.silent_ms)
+
+    @property
+    def window(self) -> str:
+        """The text of `window_ms`."""
+        return _seconds(self.window_ms)
+
+
+class Rule(NamedTuple):
+    """A condition, the status of a partition for which it holds, and why; `c` is the Case."""
+
+    holds: Callable[[Case], bool]
+    status: str
+    why: str
+
+
+RULES = (
+    # Its members read all that they subscribe to.
+    Rule(
+        lambda c: not c.is_subscribed,
+        DROPPED,
+        "no member subscribes to it any longer; its offset expires offsets.retention.minutes "
+        "after its commit",
+    ),
+    # Nothing can be told.
+    Rule(lambda c: not c.commits, UNKNOWN, "it has no commit; is it consumed?"),
+    Rule(
+        lambda c: c.lag is None,
+        UNKNOWN,
+        "the end of its log could not be read; see if it has a leader",
+    ),
+    Rule(
+        lambda c: c.count < MIN_COMMITS,
+        UNKNOWN,
+        f"{{c.count}} of {MIN_COMMITS} commits within {{c.window}} are known; "
+        "run `kgroup record` or `kgroup serve`, or take a longer --window",
+    ),
+    # Nothing is left to consume.
+    Rule(lambda c: c.lag == 0, OK, "no lag"),
+    # Silence for longer than its commits were apart from first to last.
+    Rule(
+        lambda c: c.silent_ms > c.span_ms,
+        STOP,
+        "no commit for {c.silence}, {c.lag} records behind; before, "
+        "{c.count} commits within {c.span}",
+    ),
+    # Commits go on.
+    Rule(lambda c: 0 in c.lags, OK, "{c.lag} records behind, none at a commit within {c.span}"),
+    Rule(
+        lambda c: c.rewind is not None,
+        REWIND,
+        "the offset went back from {c.rewind[0]} to {c.rewind[1]}, {c.lag} records behind",
+    ),
+    Rule(
+        lambda c: len(set(c.offsets)) == 1,
+        STALL,
+        "{c.count} commits within {c.span} are all of offset {c.offsets[0]}, "
+        "{c.lag} records behind",
+    ),
+    Rule(
+        lambda c: c.only_grows,
+        WARN,
+        "lag went from {c.lags[0]} to {c.last_lag} within {c.span}",
+    ),
+    Rule(lambda c: True, OK, "offset went from {c.offsets[0]} to {c.last_offset} within {c.span}"),
+)
+"""The verdict is that of the first rule that holds."""
 
 
 @frozen
@@ -57,68 +187,43 @@ def judge_partition(
     now_ms: int,
     window_ms: int = WINDOW_MS,
     unread_since_ms: int | None = None,
+    is_subscribed: bool = True,
 ) -> PartitionHealth:
-    """Judge a partition by its commits, in their order. Deletions are left out.
+    """Judge a partition by its commits, in their order: those since its offset was deleted last.
 
     `unread_since_ms` is when the first record behind the last commit was written, if it is known.
+    `is_subscribed` is False if the group has members, and none of them subscribes to the topic.
     """
+    deletions = [number for number, commit in enumerate(commits) if commit.offset is None]
+    # Before that it was another topic's, or another life of the group (fault tool-F10).
+    if deletions:
+        commits = commits[deletions[-1] + 1 :]
+
     commits = [commit for commit in commits if commit.offset is not None]
-    if not commits:
-        return PartitionHealth(UNKNOWN, "it has no commit; is it consumed?", 0, None, None)
-    last = commits[-1]
-    window = [commit for commit in commits if commit.at_ms >= last.at_ms - window_ms]
-    lag = lag_of(last.offset, log).shown
-    status, why = _judge(window, lag, now_ms, window_ms, unread_since_ms or last.at_ms)
+    last = commits[-1] if commits else None
+    case = Case(
+        [commit for commit in commits if last and commit.at_ms >= last.at_ms - window_ms],
+        lag_of(last.offset, log).shown if last else None,
+        now_ms,
+        window_ms,
+        unread_since_ms,
+        is_subscribed,
+    )
+    rule = next(rule for rule in RULES if rule.holds(case))
+
     # The time of a commit is -1 where only a coordinator tells of it.
-    last_commit_ms = last.at_ms if last.at_ms >= 0 else None
-    return PartitionHealth(status, why, len(window), lag, last_commit_ms)
-
-
-def _judge(
-    window: Sequence[Commit], lag: int | None, now_ms: int, window_ms: int, unread_since_ms: int
-) -> tuple[str, str]:
-    if lag is None:
-        return UNKNOWN, "the end of its log could not be read; see if it has a leader"
-    if len(window) < MIN_COMMITS:
-        return UNKNOWN, (
-            f"{len(window)} of {MIN_COMMITS} commits within {_seconds(window_ms)} are known; "
-            "run `kgroup record` or `kgroup serve`, or take a longer --window"
-        )
-    if lag == 0:
-        return OK, "no lag"
-
-    first, last = window[0], window[-1]
-    silent_ms = now_ms - max(last.at_ms, unread_since_ms)
-    span_ms = last.at_ms - first.at_ms
-    if silent_ms > span_ms:
-        return STOP, (
-            f"no commit for {_seconds(silent_ms)}, {lag} records behind; before, "
-            f"{len(window)} commits within {_seconds(span_ms)}"
-        )
-
-    if any(commit.lag == 0 for commit in window):
-        return OK, f"{lag} records behind, none at a commit within {_seconds(span_ms)}"
-
-    offsets = [commit.offset for commit in window if commit.offset is not None]
-    for before, after in pairwise(offsets):
-        if after < before:
-            return REWIND, f"the offset went back from {before} to {after}, {lag} records behind"
-    if len(set(offsets)) == 1:
-        return STALL, (
-            f"{len(window)} commits within {_seconds(span_ms)} are all of offset {last.offset}, "
-            f"{lag} records behind"
-        )
-
-    # Commits whose end nobody saw say nothing of lag.
-    lags = [commit.lag for commit in window if commit.lag is not None]
-    if len(lags) >= MIN_COMMITS and all(after >= before for before, after in pairwise(lags)):
-        return WARN, f"lag went from {lags[0]} to {lags[-1]} within {_seconds(span_ms)}"
-    return OK, f"offset went from {offsets[0]} to {offsets[-1]} within {_seconds(span_ms)}"
+    last_commit_ms = last.at_ms if last is not None and last.at_ms >= 0 else None
+    return PartitionHealth(
+        rule.status, rule.why.format(c=case), case.count, case.lag, last_commit_ms
+    )
 
 
 def judge_group(partitions: Iterable[PartitionHealth]) -> str:
-    """Return the verdict on a group: ERR for STOP, STALL and REWIND, else its worst partition."""
-    statuses = {partition.status for partition in partitions}
+    """Return the verdict on a group: ERR for STOP, STALL and REWIND, else its worst partition.
+
+    What it no longer subscribes to says nothing of it.
+    """
+    statuses = {partition.status for partition in partitions} - {DROPPED}
     if statuses & {STOP, STALL, REWIND}:
         return ERR
     for status in (WARN, UNKNOWN):
@@ -134,24 +239,35 @@ def health_items(
     now_ms: int,
     window_ms: int = WINDOW_MS,
     unread_since_ms: Mapping[TopicPartition, int] | None = None,
+    subscribed: frozenset[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one item for each partition that has a committed offset, with the group's verdict."""
+    """Return one item for each partition that has a committed offset, with the group's verdict.
+
+    `subscribed` are the topics that its members subscribe to; None if that is not known.
+    """
     by_partition: dict[TopicPartition, list[Commit]] = {}
     for commit in commits:
         by_partition.setdefault(commit.topic_partition, []).append(commit)
 
-    # A partition whose offset was deleted is no longer the group's.
-    judged = {
-        partition: judge_partition(
+    judged = {}
+    for partition, own in sorted(by_partition.items()):
+        # A partition whose offset was deleted is no longer the group's.
+        if own[-1].offset is None:
+            continue
+
+        is_subscribed = True
+        # Members that dropped a topic have not stopped to read it by mistake (fault tool-F7).
+        if subscribed is not None:
+            is_subscribed = partition.topic in subscribed
+
+        judged[partition] = judge_partition(
             own,
             logs.get(partition, LogOffsets()),
             now_ms,
             window_ms,
             (unread_since_ms or {}).get(partition),
+            is_subscribed,
         )
-        for partition, own in sorted(by_partition.items())
-        if own[-1].offset is not None
-    }
     verdict = judge_group(judged.values())
     return [
         {

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import attrs
+
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
@@ -21,7 +23,7 @@ from clients.groups.lag import lag_of, next_offset
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
-from clients.watching.commit_history import Commit, CommitCollector
+from clients.watching.commit_history import Commit, CommitCollector, subscribed_topics_of
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
 from clients.watching.zookeeper_watch import ZooKeeperWatch
@@ -55,6 +57,8 @@ class History:
     """True where `__consumer_offsets` may not be read: commits are those that others show."""
     recorded_until_ms: int | None = None
     """The end of the last recording; None without one."""
+    subscribed: Mapping[str, frozenset[str]] = attrs.Factory(dict)
+    """Group -> the topics that its members subscribe to now, where that is known."""
 
     def times_ms(self) -> Iterator[int]:
         """Yield the times of all commits."""
@@ -132,6 +136,7 @@ async def read_history(
 
     # ZooKeeper has the last commit of each partition, and its time.
     in_zookeeper: frozenset[str] = frozenset()
+    with_members_in_zookeeper: set[str] = set()
     failures: list[Failure] = []
     if sessions.zk_failure is not None:
         failures.append(Failure.of("ZooKeeper", sessions.zk_failure))
@@ -145,6 +150,11 @@ async def read_history(
                 continue
             commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
         in_zookeeper = frozenset(commit.group for commit in seen)
+        with_members_in_zookeeper = {
+            group_id
+            for group_id, known in zookeeper.groups.items()
+            if known.facts.zookeeper is not None and known.facts.zookeeper.members
+        }
         if in_zookeeper:
             sources.append("ZooKeeper")
 
@@ -175,6 +185,12 @@ async def read_history(
         [*unread, *failures],
         is_refused,
         max((until_ms for _, until_ms in recorded), default=None),
+        {
+            group_id: topics
+            for group_id, group in records.groups.items()
+            if group_id not in with_members_in_zookeeper
+            and (topics := subscribed_topics_of(group.metadata)) is not None
+        },
     )
 
 
@@ -251,7 +267,15 @@ async def judge_groups(
             if commit.offset is not None
             and (place := (partition, next_offset(commit.offset, logs[partition]))) in first_ms
         }
-        judged[group_id] = health_items(group_id, commits, logs, now_ms, window_ms, unread_since_ms)
+        judged[group_id] = health_items(
+            group_id,
+            commits,
+            logs,
+            now_ms,
+            window_ms,
+            unread_since_ms,
+            history.subscribed.get(group_id),
+        )
     return judged
 
 
@@ -318,7 +342,10 @@ def _chosen(commits: Sequence[Commit], window_ms: int) -> list[int]:
     """Choose MAX_ENDS commits of each partition's last window, evenly; its first and last too."""
     by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
     for index, commit in enumerate(commits):
-        if commit.offset is not None:
+        if commit.offset is None:
+            # What was before the deletion is not judged.
+            by_partition.pop(commit.topic_partition, None)
+        else:
             by_partition[commit.topic_partition].append(index)
 
     chosen = []

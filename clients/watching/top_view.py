@@ -84,9 +84,13 @@ def group_row(
     elapsed_s: float,
 ) -> Item:
     """Return the row of a group. `before` is the sum of its offsets, `elapsed_s` ago."""
+    subscribed = facts.subscribed_topics
     owned = {partition for member in facts.members for partition in member.partitions}
     lag = 0
     for partition in facts.partitions:
+        # As in all tables, nobody will read it (fault tool-F7).
+        if subscribed is not None and partition.topic not in subscribed:
+            continue
         log = logs.get(partition, LogOffsets())
         counted = lag_of(facts.current_offset(partition), log)
         lag += counted.counted(assigned=partition in owned)

@@ -4,7 +4,7 @@ import { askToReset, askToUndo } from "./change.js";
 import { at, element, number } from "./elements.js";
 
 const PAGE_ROWS = 100;
-const SHAPES = { OK: "●", WARN: "▲", ERR: "■", STOP: "■", STALL: "■", REWIND: "■", UNKNOWN: "○" };
+const SHAPES = { OK: "●", WARN: "▲", ERR: "■", STOP: "■", STALL: "■", REWIND: "■", DROPPED: "○", UNKNOWN: "○" };
 const SEVERITY = ["OK", "UNKNOWN", "WARN", "ERR"];
 
 const state = { groups: [], sort: "lag", descending: true, page: 0, intervalMs: 10000, skewMs: 0, readAtMs: 0, allowsWrites: false };

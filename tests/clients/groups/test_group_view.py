@@ -24,7 +24,9 @@ from clients.groups.group_view import (
     remark,
     state_item,
     summary,
+    total_lag,
 )
+from clients.watching.top_view import group_row
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -103,6 +105,7 @@ def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
             "time_lag_method": None,
             "above_log_start": 40,
             "deleted_in_ms": None,
+            "unsubscribed": False,
             "metadata": None,
         }
     ]
@@ -411,3 +414,55 @@ def test_a_partition_without_a_leader_is_unknown_in_the_summary_and_not_zero() -
     assert summary(facts, items) == (
         "g: Empty, 0 members, no lag in 2 partitions, 1 of them unknown"
     )
+
+
+# ---- topics that members no longer subscribe to
+
+
+def of_two_topics(*members: MemberFacts, state: str = "Stable") -> GroupFacts:
+    """Group g with an offset on flights, 40 of 42, and on another topic."""
+    facts = committing(*members, state=state, p0=40)
+    assert facts.coordinator is not None
+    offsets = {**facts.coordinator.offsets, OTHER0: OffsetAndMetadata(5)}
+    return attrs.evolve(facts, coordinator=attrs.evolve(facts.coordinator, offsets=offsets))
+
+
+OTHER0 = TopicPartition("other", 0)
+BOTH_LOGS = {T0: LogOffsets(0, 42), OTHER0: LogOffsets(0, 6)}
+TO_OTHER = MemberFacts("m", topics=frozenset({"other"}))
+UNREADABLE = MemberFacts("n", topics=None)
+
+
+@pytest.mark.fault("tool-F7")
+def test_the_lag_of_a_topic_that_members_have_dropped_is_flagged_and_not_the_groups() -> None:
+    facts = of_two_topics(TO_OTHER)
+    items = offset_items(facts, facts.partitions, BOTH_LOGS, now_ms=0)
+    assert only(items, "topic", "lag", "unsubscribed") == [
+        ("flights", 2, True),
+        ("other", 1, False),
+    ]
+    assert total_lag(items) == 1
+    assert "lag 1 in 2 partitions, most 1 in other-0" in summary(facts, items)
+    assert group_row(facts, BOTH_LOGS, None, 0.0)["lag"] == 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        of_two_topics(state="Empty"),
+        of_two_topics(TO_OTHER, state="PreparingRebalance"),
+        of_two_topics(TO_OTHER, UNREADABLE),
+        # An assignor of the members' own may share out more.
+        of_two_topics(attrs.evolve(TO_OTHER, partitions=(T0,))),
+        attrs.evolve(
+            of_two_topics(TO_OTHER),
+            zookeeper=ZooKeeperFacts(has_ids=True, members=(MemberFacts("old"),)),
+        ),
+    ],
+    ids=["no members", "rebalancing", "not all known", "owned", "members in ZooKeeper"],
+)
+def test_a_topic_that_may_be_consumed_counts(facts: GroupFacts) -> None:
+    items = offset_items(facts, {T0, OTHER0}, BOTH_LOGS, now_ms=0)
+    assert [item["unsubscribed"] for item in items if item.get("topic")] == [False, False]
+    assert total_lag(items) == 3
+    assert group_row(facts, BOTH_LOGS, None, 0.0)["lag"] == 3

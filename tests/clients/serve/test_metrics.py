@@ -10,6 +10,14 @@ from clients.groups.group_facts import LogOffsets
 from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from clients.serve.metrics import COMPAT, Scrape, metrics_text
 from clients.serve.snapshot import group_item, lag_over_time, partition_items
+from clients.watching.commit_history import Commit, subscribed_topics_of
+from offsets.records import GroupMember, GroupMetadata
+from protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from protocol.topic_partition import TopicPartition
 from tests.clients.watching.test_health import commits
 from tests.stage.processes import ROOT
@@ -90,3 +98,63 @@ def test_lag_over_time_follows_commits_and_ends() -> None:
         20,
         10,
     ]
+
+
+def test_lag_over_time_ends_with_a_deletion_and_begins_anew() -> None:
+    own = {T0: [*commits([10, 20], [None] * 2), Commit(250_000, "g", "t", 0, None)]}
+    own[T0].append(Commit(350_000, "g", "t", 0, 3))
+    ends = {T0: [(150_000, 25), (300_000, 4)]}
+    assert lag_over_time(own, ends, [210_000, 260_000, 360_000]) == [5, None, 1]
+
+
+@pytest.mark.fault("tool-F7")
+def test_the_lag_of_a_topic_that_members_have_dropped_is_shown_and_not_summed() -> None:
+    group = RecordedGroup({T0: RecordedOffset(4, -1, "", 1_000, None, 0)})
+    logs = {T0: LogOffsets(1, 10)}
+
+    def lags(subscribed: frozenset[str] | None) -> dict[str, float]:
+        partitions = partition_items("g", group, {}, logs, {(T0, 4): 500}, 3_000, subscribed)
+        item = group_item("g", group, partitions, [])
+        text = metrics_text(
+            Scrape("c", True, None, 3_000, 0, [(item, partitions)], logs, {}), ["lag-exporter"]
+        )
+        names = "kgroup_group_lag", "kgroup_partition_lag", "kafka_consumergroup_group_sum_lag"
+        assert (item["time_lag_ms"] is None) == (subscribed is not None)
+        return {name: value for (name, _), value in samples(text).items() if name in names}
+
+    summed = ("kgroup_group_lag", "kafka_consumergroup_group_sum_lag")
+    assert lags(frozenset({"other"})) == dict.fromkeys(summed, 0) | {"kgroup_partition_lag": 6}
+    assert lags(None) == dict.fromkeys((*summed, "kgroup_partition_lag"), 6)
+
+
+def test_topics_of_members_are_known_if_all_of_them_can_be_read() -> None:
+    def metadata(*subscriptions: bytes, protocol_type: str = "consumer") -> GroupMetadata:
+        members = [
+            GroupMember(
+                member_id=f"m{number}",
+                client_id="c",
+                client_host="/h",
+                session_timeout_ms=1,
+                subscription=subscription,
+                assignment=encode_assignment(Assignment((T0,))),
+            )
+            for number, subscription in enumerate(subscriptions)
+        ]
+        return GroupMetadata(
+            protocol_type=protocol_type,
+            generation_id=1,
+            protocol="range",
+            leader="m0",
+            members=members,
+        )
+
+    u, v = (encode_subscription(Subscription((topic,))) for topic in ("u", "v"))
+    # What a member owns is consumed too.
+    assert subscribed_topics_of(metadata(u, v)) == {"u", "v", "t"}
+    for unknown in (
+        None,
+        metadata(),
+        metadata(u, b"?"),
+        metadata(u, protocol_type="connect"),
+    ):
+        assert subscribed_topics_of(unknown) is None

@@ -1,19 +1,25 @@
 """Verdicts on partitions and groups: the cases of Burrow's own tests, and ours."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from clients.groups.group_facts import LogOffsets
 from clients.watching.commit_history import Commit
 from clients.watching.health import (
+    DROPPED,
     ERR,
     OK,
     REWIND,
+    RULES,
     STALL,
     STOP,
     UNKNOWN,
     WARN,
+    PartitionHealth,
+    Rule,
     health_items,
     judge_all,
     judge_group,
@@ -21,6 +27,7 @@ from clients.watching.health import (
 )
 from protocol.topic_partition import TopicPartition
 
+T0 = TopicPartition("t", 0)
 STEP_MS = 100_000
 
 
@@ -60,6 +67,122 @@ def test_partition_has_the_verdict_of_burrow(case: str) -> None:
     log = LogOffsets(0, offsets[-1] + lag)
     judged = judge_partition(commits(offsets, lags), log, now_s * 1000)
     assert (judged.status, judged.lag, judged.commits) == (verdict, lag, 5)
+
+
+# --- the table of rules: a row for each, and at its borders
+
+NONE = [None] * 5
+ROWS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("no member subscribes to it", {"lag": 9, "is_subscribed": False}, DROPPED, "no member"),
+    ("nor has it a leader", {"lag": None, "is_subscribed": False}, DROPPED, "no member"),
+    ("no commit", {"offsets": [], "lags": []}, UNKNOWN, "it has no commit"),
+    ("no leader", {"lag": None}, UNKNOWN, "could not be read"),
+    ("two commits", {"offsets": [1, 2], "lags": [0, 0]}, UNKNOWN, "2 of 3 commits within 600 s"),
+    ("three", {"offsets": [1, 2, 3], "lags": [2, 1, 0], "lag": 0}, OK, "no lag"),
+    ("no lag, whatever was", {"offsets": BACK, "lag": 0, "now_ms": 10**9}, OK, "no lag"),
+    ("silent as long as its commits", {"now_ms": 900_000}, WARN, "lag went from 5 to 5"),
+    ("silent for longer", {"now_ms": 900_001}, STOP, "no commit for 400 s, 9 records behind"),
+    ("its record is newer", {"now_ms": 900_001, "unread_since_ms": 500_001}, WARN, "lag went"),
+    ("its record is older", {"now_ms": 900_001, "unread_since_ms": 400_000}, STOP, "no commit"),
+    ("silent, no lag at a commit", {"lags": [0] * 5, "now_ms": 900_001}, STOP, "no commit"),
+    ("no lag at a commit", {"lags": [5, 5, 0, 5, 5]}, OK, "9 records behind, none at a commit"),
+    ("one record at least", {"lags": [5, 5, 1, 1, 1]}, OK, "offset went from 1000 to 5000"),
+    ("back, no lag at a commit", {"offsets": BACK, "lags": [5, 5, 0, 5, 5]}, OK, "none at a"),
+    ("back", {"offsets": BACK}, REWIND, "the offset went back from 3000 to 2000, 9 records"),
+    ("back by one", {"offsets": [5, 6, 7, 6, 7]}, REWIND, "the offset went back from 7 to 6"),
+    ("of one offset", {"offsets": SAME}, STALL, "5 commits within 400 s are all of offset 1000"),
+    ("but for the last", {"offsets": [1, 1, 1, 1, 2]}, WARN, "lag went from 5 to 5"),
+    ("of one offset, ends unknown", {"offsets": SAME, "lags": NONE}, STALL, "5 commits within"),
+    ("lag never smaller", {"lags": [5, 5, 6, 6, 7]}, WARN, "lag went from 5 to 7 within 400 s"),
+    ("lag smaller once", {"lags": [5, 6, 7, 6, 8]}, OK, "offset went from 1000 to 5000"),
+    ("three lags are known", {"lags": [5, None, 6, None, 7]}, WARN, "lag went from 5 to 7"),
+    ("two lags are known", {"lags": [5, None, None, None, 7]}, OK, "offset went from 1000 to"),
+    ("no lag is known", {"lags": NONE}, OK, "offset went from 1000 to 5000 within 400 s"),
+]
+
+
+def judge(given: dict[str, Any]) -> PartitionHealth:
+    """Judge five commits within 400 s and a lag of 9, unless a row says something else."""
+    settings = {"offsets": GROWING, "lags": [5] * 5, "lag": 9, "now_ms": 600_000} | given
+    own = commits(settings.pop("offsets"), settings.pop("lags"))
+    lag = settings.pop("lag")
+    log = LogOffsets()
+    if lag is not None:
+        log = LogOffsets(0, lag + ((own[-1].offset or 0) if own else 0))
+    return judge_partition(own, log, **settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "why"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_verdict_is_that_of_the_first_rule_that_holds(
+    given: dict[str, Any], status: str, why: str
+) -> None:
+    judged = judge(given)
+    assert judged.status == status
+    assert why in judged.why
+
+
+def test_each_rule_has_a_row() -> None:
+    def like(rule: Rule) -> re.Pattern[str]:
+        return re.compile(".*".join(map(re.escape, re.split(r"{.*?}", rule.why))))
+
+    reached = [
+        {rule.why for _, given, _, _ in ROWS if like(rule).match(judge(given).why)}
+        for rule in RULES
+    ]
+    assert reached == [{rule.why} for rule in RULES]
+
+
+# --- a deletion between commits
+
+
+@pytest.mark.fault("tool-F10")
+def test_commits_before_a_deletion_are_those_of_another_topic() -> None:
+    # It had no lag at a commit, and an offset that is larger.
+    deletion = Commit(550_000, "g", "t", 0, None)
+    behind = [
+        commit._replace(at_ms=commit.at_ms + 500_000) for commit in commits([1, 2, 3], [8, 16, 24])
+    ]
+    judged = judge_partition(
+        [*commits(GROWING, [0] * 5), deletion, *behind], LogOffsets(0, 27), 850_000
+    )
+    assert (judged.status, judged.commits, judged.lag) == (WARN, 3, 24)
+
+
+@pytest.mark.fault("tool-F10")
+def test_what_is_left_behind_a_deletion_may_be_too_little() -> None:
+    deletion = Commit(550_000, "g", "t", 0, None)
+    again = Commit(560_000, "g", "t", 0, 1, 9)
+    judged = judge_partition(
+        [*commits(GROWING, [0] * 5), deletion, again], LogOffsets(0, 9), 600_000
+    )
+    assert (judged.status, judged.commits) == (UNKNOWN, 1)
+
+
+# --- subscriptions
+
+
+@pytest.mark.fault("tool-F7")
+def test_a_topic_that_members_have_dropped_is_no_error_of_the_group() -> None:
+    kept = [commit._replace(topic="kept") for commit in commits(GROWING, [5, 4, 3, 2, 1])]
+    logs = {T0: LogOffsets(0, 9000), TopicPartition("kept", 0): LogOffsets(0, 5001)}
+    both = [*commits(GROWING, [5] * 5), *kept]
+
+    def judge(subscribed: frozenset[str] | None) -> dict[str, tuple[str, str]]:
+        items = health_items("g", both, logs, 950_000, subscribed=subscribed)
+        return {item["topic"]: (item["status"], item["verdict"]) for item in items}
+
+    assert judge(frozenset({"kept"})) == {"kept": (STOP, ERR), "t": (DROPPED, ERR)}
+    logs[TopicPartition("kept", 0)] = LogOffsets(0, 5000)
+    assert judge(frozenset({"kept"})) == {"kept": (OK, OK), "t": (DROPPED, OK)}
+    # Nothing that is left tells of the group.
+    assert judge(frozenset({"another"}))["t"] == (DROPPED, UNKNOWN)
+    # Without members, or with subscriptions that nobody can read, all is as it was.
+    assert judge(None) == {"kept": (OK, ERR), "t": (STOP, ERR)}
+
+
+# --- few commits, and none
 
 
 def test_partition_whose_first_unread_record_is_new_has_not_stopped() -> None:
