@@ -82,7 +82,8 @@ def command(
 
     A partition is OK, STOP (no commits any more), STALL (commits of one offset), REWIND (the offset
     went back) or WARN (lag only grows); a group is ERR if one of its partitions is STOP, STALL or
-    REWIND. Fewer than three commits in the window are UNKNOWN: of
+    REWIND. A topic that no member subscribes to any longer is DROPPED, which says nothing of its
+    group. Fewer than three commits in the window are UNKNOWN: of
     a group in ZooKeeper only a recording knows more than the last one. So it is of all groups where
     __consumer_offsets may not be read.
 

@@ -104,6 +104,9 @@ async def _by_timestamp(
         for partition, log in logs.items()
         if offsets[partition].offset < log.end
     }
+    first = await read_first_records(source.cluster, unread)
+    # Markers of transactions are not left to consume (fault tool-F5).
+    unread = {partition: at for partition, at in unread.items() if partition not in first.without}
     consumed = {
         partition: log
         for partition, log in logs.items()
@@ -111,7 +114,6 @@ async def _by_timestamp(
     }
     last = await _last_records(source, consumed)
     times = {partition: time_ms + 1 for partition, time_ms in last.timestamps.items()}
-    first = await read_first_records(source.cluster, unread)
     times |= first.timestamps
     listed = await target.list_offsets(times)
 

@@ -318,6 +318,8 @@ async def with_ends(
 
     ends: dict[tuple[TopicPartition, int], int] = {}
     times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
+    # -1 is no time, and would be asked for as the end of now (fault tool-F1).
+    times = {(partition, at_ms) for partition, at_ms in times if at_ms >= 0}
     for asked in partition_rounds(times):
         listed_at = await admin.list_offsets(asked, waits_for_topics=False)
         for partition, listed in listed_at.items():

@@ -368,6 +368,29 @@ def test_a_copy_by_timestamp_names_a_message_without_a_timestamp(stage: ResetSta
     assert (row["lag"], row["time_lag_ms"], row["time_lag_method"]) == (1, None, None)
 
 
+@pytest.mark.fault("tool-F5")
+def test_a_copy_by_timestamp_of_a_group_that_has_a_marker_before_it_has_consumed_all(
+    stage: ResetStage,
+) -> None:
+    topic = unique("markers")
+
+    async def produce() -> None:
+        async with Admin(stage.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": topic}
+        async with Producer(settings) as producer, producer.transaction():
+            await producer.send(topic, b"x")
+
+    asyncio.run(produce())
+    source, target = stage.group({TopicPartition(topic, 0): 1}), unique("copy")
+    stage.items(
+        "copy", source, target, "--to-bootstrap-server", stage.bootstrap, "--by", "timestamp"
+    )
+    # Before the marker or behind it, by what its time is.
+    (row,) = stage.items("describe", target)
+    assert (row["current_offset"] in (1, 2), row["lag"]) == (True, 0)
+
+
 @pytest.mark.fault("core-R7")
 def test_an_undo_online_deletes_what_the_reset_was_the_first_to_commit(stage: ResetStage) -> None:
     group = unique("g")

@@ -1,0 +1,66 @@
+"""The ends that logs had at the times of commits, looked up by those times."""
+
+from typing import Any
+
+import pytest
+
+from clients.admin import Admin
+from clients.groups.group_facts import LogOffsets
+from clients.watching.commit_history import Commit
+from clients.watching.history import with_ends
+from protocol.api_key import ApiKey
+from protocol.messages.list_offsets import (
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from protocol.topic_partition import TopicPartition
+from tests.clients.scripted_broker import ScriptedBroker
+
+T0 = TopicPartition("t", 0)
+END = 90
+
+
+async def ends_of(*commits: Commit) -> tuple[list[int | None], list[int]]:
+    """Return the ends of the commits, and the times that the leader was asked for."""
+
+    def list_offsets(request: Any) -> ListOffsetsResponse:
+        ((asked,),) = (topic.partitions for topic in request.topics)
+        # The record at offset n is of ms n.
+        partition = ListOffsetsResponsePartition(
+            partition_index=0,
+            error_code=0,
+            offset=asked.timestamp if asked.timestamp >= 0 else END,
+        )
+        return ListOffsetsResponse(
+            topics=[ListOffsetsResponseTopic(name="t", partitions=[partition])]
+        )
+
+    async with ScriptedBroker({"t": 1}) as broker, Admin(broker.bootstrap) as admin:
+        broker.answers[ApiKey.LIST_OFFSETS] = list_offsets
+        complete = await with_ends(admin, {"g": commits}, {T0: LogOffsets(0, END)}, 1_000)
+        asked = [
+            partition.timestamp
+            for request in broker.asked(ApiKey.LIST_OFFSETS)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+        return [commit.end_offset for commit in complete["g"]], sorted(asked)
+
+
+async def test_the_end_at_a_commit_is_the_first_record_of_its_time() -> None:
+    assert await ends_of(Commit(40, "g", "t", 0, 30), Commit(50, "g", "t", 0, 45)) == (
+        [40, 50],
+        [40, 50],
+    )
+
+
+@pytest.mark.fault("tool-F1")
+async def test_a_commit_of_which_nobody_knows_the_time_has_no_end() -> None:
+    """Its time of -1 would ask for the end of now."""
+    assert await ends_of(Commit(-1, "g", "t", 0, 30)) == ([None], [])
+
+
+async def test_commits_before_a_deletion_have_no_end_in_the_log_of_now() -> None:
+    before, deleted = Commit(40, "g", "t", 0, 30), Commit(45, "g", "t", 0, None)
+    assert await ends_of(before, deleted, Commit(50, "g", "t", 0, 2)) == ([None, None, 50], [50])
