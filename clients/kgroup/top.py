@@ -33,7 +33,7 @@ from clients.groups.marker_tails import MarkerTails
 from clients.watching.top_view import (
     View,
     group_row,
-    offset_sum,
+    offsets_of,
     press,
     read_keys,
     sorted_rows,
@@ -73,7 +73,7 @@ class Snapshot:
     groups: dict[str, GroupFacts] = attrs.field(factory=dict)
     logs: dict[TopicPartition, LogOffsets] = attrs.field(factory=dict)
     rows: list[dict[str, Any]] = attrs.field(factory=list)
-    sums: dict[str, int] = attrs.field(factory=dict)
+    offsets: dict[str, dict[TopicPartition, int]] = attrs.field(factory=dict)
     at_s: float = 0.0
     failures: list[Failure] = attrs.field(factory=list)
     tails: MarkerTails = attrs.field(factory=MarkerTails)
@@ -137,11 +137,12 @@ async def look(sessions: Sessions, before: Snapshot) -> Snapshot:
 
     now_s = time.monotonic()
     rows = [
-        group_row(group, logs, before.sums.get(group.group), now_s - before.at_s) for group in facts
+        group_row(group, logs, before.offsets.get(group.group), now_s - before.at_s)
+        for group in facts
     ]
     groups = {group.group: group for group in facts}
-    sums = {group.group: offset_sum(group) for group in facts}
-    return Snapshot(groups, logs, rows, sums, now_s, reader.failures, reader.tails)
+    offsets = {group.group: offsets_of(group) for group in facts}
+    return Snapshot(groups, logs, rows, offsets, now_s, reader.failures, reader.tails)
 
 
 async def watch(target: Target, interval_s: float) -> None:

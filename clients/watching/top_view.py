@@ -80,10 +80,10 @@ def press(view: View, key: str, rows: Sequence[Item], page: int = 1) -> View:
 def group_row(
     facts: GroupFacts,
     logs: Mapping[TopicPartition, LogOffsets],
-    before: int | None,
+    before: Mapping[TopicPartition, int] | None,
     elapsed_s: float,
 ) -> Item:
-    """Return the row of a group. `before` is the sum of its offsets, `elapsed_s` ago."""
+    """Return the row of a group. `before` are its offsets, `elapsed_s` ago."""
     subscribed = facts.subscribed_topics
     owned = {partition for member in facts.members for partition in member.partitions}
     lag = 0
@@ -95,7 +95,10 @@ def group_row(
         counted = lag_of(facts.current_offset(partition), log)
         lag += counted.counted(assigned=partition in owned)
 
-    offsets = offset_sum(facts)
+    consumed = 0
+    for partition, offset in offsets_of(facts).items():
+        # What was not committed before, or is deleted now, says nothing of what was consumed.
+        consumed += offset - (before or {}).get(partition, offset)
     is_known = before is not None and elapsed_s > 0
     return {
         "group": facts.group,
@@ -103,13 +106,17 @@ def group_row(
         "members": len(facts.members),
         "partitions": len(facts.partitions),
         "lag": lag,
-        "rate": round((offsets - (before or 0)) / elapsed_s, 1) if is_known else None,
+        "rate": round(consumed / elapsed_s, 1) if is_known else None,
     }
 
 
-def offset_sum(facts: GroupFacts) -> int:
-    """Return the sum of a group's committed offsets, whose change is what it consumed."""
-    return sum(facts.current_offset(partition) or 0 for partition in facts.partitions)
+def offsets_of(facts: GroupFacts) -> dict[TopicPartition, int]:
+    """Return a group's committed offsets, whose change is what it consumed."""
+    return {
+        partition: offset
+        for partition in facts.partitions
+        if (offset := facts.current_offset(partition)) is not None
+    }
 
 
 def sorted_rows(rows: Sequence[Item], order: str) -> list[Item]:

@@ -66,5 +66,10 @@ def test_the_rate_is_what_was_committed_since_the_last_look() -> None:
     )
     logs = {partition: LogOffsets(0, 100)}
     assert group_row(facts, logs, None, 0.0)["rate"] is None
-    row = group_row(facts, logs, 10, 2.0)
+    row = group_row(facts, logs, {partition: 10}, 2.0)
     assert (row["rate"], row["lag"]) == (10.0, 70)
+
+    # An offset that was deleted since was not consumed backwards, nor a new one from 0 on.
+    gone = TopicPartition("gone", 0)
+    assert group_row(facts, logs, {partition: 10, gone: 10**6}, 2.0)["rate"] == 10.0
+    assert group_row(facts, logs, {gone: 10**6}, 2.0)["rate"] == 0.0
