@@ -10,7 +10,7 @@ for a coordinator ends when another broker is known to be it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -186,7 +186,7 @@ class Cluster:
                 self._responded_at = self._tried_at
                 if has_all:
                     self._refreshed_at = self._tried_at
-                self.known.learn_brokers(self.view.brokers)
+                self.known.learn_brokers(self.view.brokers, response.cluster_id)
             self._refreshes += 1
             self._refreshed_topics = names
             self._awaited_topics -= self._awaited_topics if names is None else names
@@ -448,15 +448,15 @@ class Cluster:
         endpoint = self.brokers.get(node_id)
         return None if endpoint is None else self._connections.open_to(endpoint, purpose)
 
-    async def ask_any(self, ask: Ask[T]) -> T:
+    async def ask_any(self, ask: Ask[T], at_last: Collection[BrokerEndpoint] = ()) -> T:
         """Ask a question that any broker can answer.
 
-        Known brokers and bootstrap addresses are asked first, then those registered in ZooKeeper.
-        Raises NoBrokersAvailable with the failure of each, and errors of `ask`.
+        Known brokers and bootstrap addresses are asked first, then `at_last`, then those registered
+        in ZooKeeper. Raises NoBrokersAvailable with the failure of each, and errors of `ask`.
         """
         endpoints = [*self.brokers.values(), *self.bootstrap, *self._registered]
         try:
-            return await self._connections.first_answer(endpoints, ask)
+            return await self._connections.first_answer(endpoints, ask, at_last)
         except NoBrokersAvailable as failure:
             if self._find_brokers is None:
                 raise
@@ -548,9 +548,21 @@ class Cluster:
 
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
             response: MetadataResponse = await connection.call(request)
+            is_former = (connection.host, connection.port) in former
+            if is_former and response.cluster_id != cluster_id:
+                raise ConnectionFailed(
+                    connection.host, connection.port, "a broker of another cluster has the address"
+                )
             return response
 
-        return await self.ask_any(ask)
+        former: dict[tuple[str, int], BrokerEndpoint] = {}
+        cluster_id = self.known.cluster_id
+        # The last metadata may be of a time when all but one were down, and that one be silent now.
+        if cluster_id is not None:
+            own = {endpoint.address for endpoint in self.bootstrap}
+            # The others are back, and nobody else knows of them (fault groups-1, was: {}).
+            former = {a: endpoint for a, endpoint in self.known.former.items() if a not in own}
+        return await self.ask_any(ask, former.values())
 
     async def _pace(self) -> None:
         due = self._tried_at + self.config.retry_backoff_ms / 1000

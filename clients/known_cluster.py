@@ -21,6 +21,8 @@ Key = tuple[int, str]
 Address = tuple[str, int]
 Listener = Callable[[Mapping[Key, BrokerEndpoint]], None]
 
+MOST_FORMER = 100
+
 
 @attrs.define(eq=False)
 class KnownCluster:
@@ -28,6 +30,9 @@ class KnownCluster:
 
     brokers: Mapping[int, BrokerEndpoint] = attrs.field(factory=dict)
     """Live brokers by id, as of the last metadata that any part has read."""
+    cluster_id: str | None = None
+    former: Mapping[Address, BrokerEndpoint] = attrs.field(factory=dict)
+    """Brokers of earlier metadata; the last of them were there most recently."""
     _coordinators: dict[Key, BrokerEndpoint] = attrs.field(factory=dict)
     _silent: set[Address] = attrs.field(factory=set)
     _listeners: dict[Listener, asyncio.AbstractEventLoop] = attrs.field(factory=dict)
@@ -35,9 +40,15 @@ class KnownCluster:
 
     # ---- brokers
 
-    def learn_brokers(self, brokers: Mapping[int, BrokerEndpoint]) -> None:
-        """Note the brokers of new metadata."""
-        self.brokers = brokers
+    def learn_brokers(self, brokers: Mapping[int, BrokerEndpoint], cluster_id: str | None) -> None:
+        """Note the brokers of new metadata, which may have been read while most were down."""
+        with self._lock:
+            if brokers != self.brokers:
+                now = {endpoint.address for endpoint in brokers.values()}
+                before = [*self.former.values(), *self.brokers.values()]
+                gone = [endpoint for endpoint in before if endpoint.address not in now]
+                self.former = {endpoint.address: endpoint for endpoint in gone[-MOST_FORMER:]}
+            self.brokers, self.cluster_id = brokers, cluster_id
 
     def note_silence(self, endpoint: BrokerEndpoint) -> None:
         """Note that a broker did not respond in time, or cannot be reached."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -138,14 +138,21 @@ class Connections:
         if self._responded_last is not None:
             self._doubted.add(self._responded_last)
 
-    async def first_answer(self, endpoints: Iterable[BrokerEndpoint], ask: Ask[T]) -> T:
-        """Ask the brokers until one responds, the likeliest one first.
+    async def first_answer(
+        self,
+        endpoints: Iterable[BrokerEndpoint],
+        ask: Ask[T],
+        at_last: Collection[BrokerEndpoint] = (),
+    ) -> T:
+        """Ask the brokers until one responds, the likeliest one first, and then those `at_last`.
 
         The next is asked if one fails or is silent for PATIENCE_S. Raises NoBrokersAvailable with
         the failure of each, and errors of `ask` other than ConnectionFailed; AuthenticationFailed,
         too, because all brokers of a cluster have the same users.
         """
         rest = self._by_likelihood({endpoint.address: endpoint for endpoint in endpoints})
+        if at_last:
+            rest += self._by_likelihood({endpoint.address: endpoint for endpoint in at_last})
         reasons: list[str] = []
         tasks: list[asyncio.Task[T]] = []
         pending: set[asyncio.Task[T]] = set()

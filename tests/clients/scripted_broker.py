@@ -47,6 +47,7 @@ class ScriptedBroker:
         self.node_id = node_id
         self.topics = topics or {}
         self.peers: dict[int, int] = {}
+        self.cluster_id: str | None = None
         """Other brokers of the cluster: node id to port."""
         self.leaders: dict[TopicPartition, int] = {}
         """Leaders other than this broker, -1 for none."""
@@ -121,6 +122,7 @@ class ScriptedBroker:
                 for node_id, port in peers.items()
             ],
             controller_id=self.node_id,
+            cluster_id=self.cluster_id,
             topics=[self._topic(name) for name in names],
         )
 

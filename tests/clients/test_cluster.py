@@ -296,6 +296,36 @@ def test_a_client_that_asked_for_a_coordinator_alone_finds_the_next_when_its_add
     assert run_in_own_time(scenario()) == 2
 
 
+@pytest.mark.fault("groups-1")
+@pytest.mark.parametrize("cluster_of_other", ["A", "B", None])
+def test_a_broker_that_was_down_is_asked_when_the_only_one_that_was_up_is_gone(
+    cluster_of_other: str | None,
+) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({}, 2) as other:
+            async with ScriptedBroker({}, 1) as bootstrap:
+                bootstrap.cluster_id = "A"
+                bootstrap.peers[2] = other.port
+                cluster = cluster_of(bootstrap)
+                await cluster.refresh()
+                del bootstrap.peers[2]
+                await cluster.refresh()
+                assert cluster.brokers.keys() == {1}
+
+            # It is back, if no other cluster has its address now.
+            other.cluster_id = cluster_of_other
+            if cluster_of_other == "A":
+                await cluster.refresh()
+                assert cluster.brokers.keys() == {2}
+            else:
+                with pytest.raises(NoBrokersAvailable, match="a broker of another cluster"):
+                    await cluster.refresh()
+                assert cluster.brokers.keys() == {1}
+            await cluster.close()
+
+    run_in_own_time(scenario())
+
+
 def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered() -> None:
     async def scenario() -> None:
         registered: list[str] = []
