@@ -42,6 +42,7 @@ CONSUME_EVERY_S = 1.5
 LIFE_S = (3.0, 15.0)
 ABSENCE_S = (0.2, 9.0)
 LEAVE_S = 3.0
+SUPERVISED_EVERY_S = 1.0
 SLOW_LISTENER = 0.1
 """Chance of a listener that takes its time, now and then more than the others wait."""
 SLOW_S = (0.1, 10.0)
@@ -196,6 +197,7 @@ class GroupMember:
         self.group = group
         self.process = process
         self.consumer: GroupConsumer | None = None
+        self.known = KnownCluster()
         self.has_left = False
         settings = SETTINGS | {
             "bootstrap.servers": group.cluster.draw_bootstrap(group.rng),
@@ -209,7 +211,7 @@ class GroupMember:
 
     async def live(self) -> None:
         """Join, and consume until the end."""
-        cluster = self._new_cluster(self.config.cluster_config)
+        cluster = self._new_cluster(self.config.cluster_config, self.known)
         calls = GroupCoordinatorCalls(
             cluster, self.config, self._heartbeats(cluster), self._count(cluster)
         )
@@ -252,6 +254,11 @@ class GroupMember:
     def is_closed(self) -> bool:
         """Return whether it is out of the group for good."""
         return self.consumer is not None and self.consumer.consumer.phase is Phase.CLOSED
+
+    @property
+    def is_fenced(self) -> bool:
+        """Return whether it is out because another one has the place of its instance id."""
+        return self.is_closed and not self.has_left and self.config.group_instance_id is not None
 
     async def _consume(self, delivery: CountedDelivery) -> None:
         while not self.is_closed:
@@ -296,9 +303,7 @@ class GroupMember:
     def _failed(self, reason: str) -> None:
         raise AssertionError(f"{self.process.name}: heartbeats have failed: {reason}")
 
-    def _new_cluster(
-        self, config: ClusterConfig, known: KnownCluster | None = None
-    ) -> ClientCluster:
+    def _new_cluster(self, config: ClusterConfig, known: KnownCluster) -> ClientCluster:
         return ClientCluster(self.config.bootstrap_servers, config=config, known=known)
 
     @staticmethod
@@ -351,8 +356,25 @@ class MemberGroup:
         self.is_at_peace = True
         for name, member in list(self.members.items()):
             if member.has_left or member.is_closed or not member.process.alive:
-                self._kill(name)
-                self._start(name)
+                self._start_again(name)
+        asyncio.get_running_loop().create_task(self._supervise())
+
+    async def _supervise(self) -> None:
+        """Start a static member again that is fenced, as whoever runs it would.
+
+        Its id may be lost with a coordinator that died between its responses to JoinGroup and to
+        the leader's SyncGroup, which alone is written: so it is in Kafka.
+        """
+        while True:
+            await asyncio.sleep(SUPERVISED_EVERY_S)
+            for name in [name for name, member in self.members.items() if member.is_fenced]:
+                self.cluster.world.story.counts["static members fenced"] += 1
+                self._start_again(name)
+
+    @property
+    def have_learned(self) -> bool:
+        """Return whether all members know brokers, and not their first addresses alone."""
+        return all(member.known.brokers for member in self.members.values())
 
     def unsettled(self) -> str:
         """Return what keeps the group from rest; "" if nothing does."""
@@ -378,6 +400,10 @@ class MemberGroup:
         instance = name if self.has_static and name == "g0" else None
         self.members[name] = member = GroupMember(self, process, self.strategy, instance)
         process.spawn(member.live())
+
+    def _start_again(self, name: str) -> None:
+        self._kill(name)
+        self._start(name)
 
     def _kill(self, name: str) -> None:
         process = self.members[name].process

@@ -117,10 +117,15 @@ class Simulation:
         names[SEED_NAME] = self.rng.choice(self.cluster.nodes).host
 
         def take_back() -> None:
+            # Who has never reached anybody would know nothing at all.
+            if not self.group.have_learned:
+                loop.call_later(1.0, take_back)
+                return
             self.story.tell("network", f"{SEED_NAME} is known no more")
             del names[SEED_NAME]
 
-        asyncio.get_running_loop().call_later(self.rng.uniform(*NAME_LASTS_S), take_back)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.rng.uniform(*NAME_LASTS_S), take_back)
 
     async def _bear_silence(self) -> None:
         """Have one broker silent for as long as it takes: all others must go on without it."""
