@@ -91,6 +91,7 @@ def test_secured_cluster_has_everything_and_lets_in_whom_it_did(
     archive: Path, tmp_path: Path
 ) -> None:
     unpack(archive, tmp_path)
+    asyncio.run(let_sessions_expire(tmp_path / "zookeeper"))
     expected = json.loads((tmp_path / "contents.json").read_text())
     with DevCluster(tmp_path, secured.arguments()) as cluster:
         assert secured.look(cluster) == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -33,12 +32,7 @@ LATE = ErrorCode.REQUEST_TIMED_OUT
 
 
 def make_deferred() -> Deferred:
-    tasks: list[asyncio.Future[None]] = []
-
-    def spawn(work: Coroutine[Any, Any, None]) -> None:
-        tasks.append(asyncio.ensure_future(work))
-
-    return Deferred(spawn, Purgatory().touch, AtOnce())
+    return Deferred(asyncio.ensure_future, Purgatory().touch, AtOnce())
 
 
 class Silent:

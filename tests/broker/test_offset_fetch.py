@@ -10,10 +10,11 @@ from broker.handlers import offset_fetch
 from broker.handlers.offset_fetch import OFFSETS_A_TURN
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.network.response_parts import read_part, split_at_holes
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
-from protocol.encoding import decode, encode
+from protocol.encoding import Hole, decode, encode_into
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -133,7 +134,10 @@ def ask_in_turns(version: int, request: OffsetFetchRequest) -> tuple[Any, int]:
         raise AssertionError("there is no response")
 
     response, turns = asyncio.run(ask())
-    return decode(OffsetFetchResponse, version, encode(response, version))[0], turns
+    encoded, holes = bytearray(), list[Hole]()
+    encode_into(encoded, response, version, holes)
+    whole = b"".join(map(read_part, split_at_holes(encoded, holes)))
+    return decode(OffsetFetchResponse, version, whole)[0], turns
 
 
 def rows_of(topics: Sequence[Any]) -> dict[tuple[str, int], int]:

@@ -190,6 +190,9 @@ class RecordingFile:
         """A binary file object on a copy of the bytes there are now."""
         return io.BytesIO(self.read(0, self.size))
 
+    def hold(self) -> None:
+        """Do nothing: a file here is always open."""
+
     def append(self, buffers: Sequence[BytesLike]) -> None:
         """Write all of `buffers` at the end."""
         self.write(self.size, b"".join(buffers))

@@ -85,6 +85,7 @@ class BrokerCluster:
             isr=isr,
             partition_epoch=0,
             replicas=[LOCAL, FOLLOWER],
+            is_new=not self.epoch,
         )
         topic = LeaderAndIsrRequestTopicState(topic_name=OFFSETS_TOPIC, partition_states=[state])
         request = LeaderAndIsrRequest(

@@ -56,6 +56,7 @@ READER: Calls = {
     "group_in_zookeeper": lambda reader: reader.group_in_zookeeper("g"),
     "groups_in_zookeeper": lambda reader: reader.groups_in_zookeeper(["g", "h"]),
     "log_offsets": lambda reader: reader.log_offsets([P0]),
+    "logs_of": lambda reader: reader.logs_of([], [P0]),
     "zookeeper_names": lambda reader: reader.zookeeper_names(),
 }
 ZOOKEEPER_GROUPS: Calls = {
