@@ -87,6 +87,15 @@ class SilentMember:
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\x00\x00" + bytes(8))],
         )
         response: JoinGroupResponse = await self.connection.call(request, timeout_ms=LONG_MS)
+
+        # The coordinator of a topic that was just created loads it first.
+        async def is_loaded() -> bool:
+            nonlocal response
+            if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                response = await self.connection.call(request, timeout_ms=LONG_MS)
+            return response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+        await until(is_loaded, "the coordinator has loaded the group")
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return await self.join(response.member_id)
         assert response.error_code == ErrorCode.NONE
