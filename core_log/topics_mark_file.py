@@ -4,6 +4,7 @@
     end_offset: 1200                       the records below it were there …
     leader_epoch: 7                        (the last of them is of this epoch)
     topics_zxid: 4294967337                … when this was the last change of /brokers/topics
+    topics_czxid: 4294967303               the transaction that created /brokers/topics
     cluster_czxid: 4294967302              the transaction that created /cluster/id, and its time
     cluster_ctime_ms: 1400000000000
 
@@ -17,6 +18,8 @@ know.
 from __future__ import annotations
 
 import logging
+
+import attrs
 
 from core_log.storage import Directory
 from protocol.frozen import frozen
@@ -35,11 +38,12 @@ class TopicsMark:
     end_offset: int
     leader_epoch: int
     topics_zxid: int
+    topics_czxid: int
     cluster_czxid: int
     cluster_ctime_ms: int
 
 
-_FIELDS = ("end_offset", "leader_epoch", "topics_zxid", "cluster_czxid", "cluster_ctime_ms")
+_FIELDS = tuple(field.name for field in attrs.fields(TopicsMark))
 
 
 def read_mark(directory: Directory) -> TopicsMark | None:

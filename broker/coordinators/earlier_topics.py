@@ -23,7 +23,8 @@ earlier topic stays if the coordinator's was ahead of ZooKeeper's by more than t
 commit to the creation, and a commit for the new topic is lost if it was behind by more than the
 time between them. A follower moves its mark with the records that it gets: what is created again
 within `MARK_MS` of the leader's end may be behind it. After ZooKeeper was filled from a copy of its
-nodes (`/cluster/id` was created again) marks say nothing, and are written anew.
+nodes (`/cluster/id` or `/brokers/topics` was created again) marks say nothing, and are written
+anew. The node of a single topic that is put back by hand makes it another topic.
 """
 
 from __future__ import annotations
@@ -75,18 +76,22 @@ Creations = dict[str, Stat | None]
 
 @frozen
 class _ZooKeeperState:
-    """The last change of /brokers/topics, and the creation of /cluster/id."""
+    """The last change of /brokers/topics, its creation, and that of /cluster/id."""
 
     topics_zxid: int
+    topics_czxid: int
     cluster_czxid: int
     cluster_ctime_ms: int
 
     def is_of(self, mark: TopicsMark) -> bool:
         """Return whether a mark has transactions of this ZooKeeper: not if it was restored."""
-        return (mark.cluster_czxid, mark.cluster_ctime_ms) == (
+        is_cluster = (mark.cluster_czxid, mark.cluster_ctime_ms) == (
             self.cluster_czxid,
             self.cluster_ctime_ms,
         )
+        # If the nodes of all topics were put back, each of them is younger than all offsets
+        # (fault core-R4, was: is_cluster).
+        return is_cluster and mark.topics_czxid == self.topics_czxid
 
     def mark(self, log: Log, end_offset: int) -> TopicsMark:
         """Return the mark of a log whose records below this offset were there before."""
@@ -94,6 +99,7 @@ class _ZooKeeperState:
             end_offset,
             log.leader_epochs.epoch_of(end_offset - 1),
             self.topics_zxid,
+            self.topics_czxid,
             self.cluster_czxid,
             self.cluster_ctime_ms,
         )
@@ -314,7 +320,9 @@ class EarlierTopics:
             return None
         if topics is None or cluster is None:
             return None
-        return _ZooKeeperState(topics[1].pzxid, cluster[1].czxid, cluster[1].ctime_ms)
+        return _ZooKeeperState(
+            topics[1].pzxid, topics[1].czxid, cluster[1].czxid, cluster[1].ctime_ms
+        )
 
     async def _created_since(
         self, zxid: int, topics: Set[str], creations: Creations

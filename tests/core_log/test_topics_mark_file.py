@@ -11,18 +11,19 @@ MARK = TopicsMark(
     end_offset=1200,
     leader_epoch=7,
     topics_zxid=2**32 + 41,
+    topics_czxid=2**32 + 7,
     cluster_czxid=2**32 + 6,
     cluster_ctime_ms=1_400_000_000_000,
 )
 LINES = (
     b"version: 0\nend_offset: 1200\nleader_epoch: 7\ntopics_zxid: 4294967337\n"
-    b"cluster_czxid: 4294967302\ncluster_ctime_ms: 1400000000000\n"
+    b"topics_czxid: 4294967303\ncluster_czxid: 4294967302\ncluster_ctime_ms: 1400000000000\n"
 )
 
 
 def test_file_has_a_line_for_each_part_and_is_replaced(directory: Directory) -> None:
     assert read_mark(directory) is None
-    write_mark(directory, TopicsMark(0, -1, 1, 1, 1))
+    write_mark(directory, TopicsMark(0, -1, 1, 1, 1, 1))
     write_mark(directory, MARK)
     assert directory.read(TOPICS_MARK) == LINES
     assert read_mark(directory) == MARK

@@ -75,11 +75,12 @@ async def stop_all(cluster: Cluster) -> None:
 
 
 def offsets_after(
-    *, clock_ms: int = 0, pause_s: float, is_restored: bool = False, seed: int = 7
+    *, clock_ms: int = 0, pause_s: float, restored: str | None = None, seed: int = 7
 ) -> dict[TopicPartition, int]:
     """Return what is committed after one of the two topics was created again with no broker up.
 
-    `clock_ms` is how wrong the clocks of all brokers are.
+    Or, with `restored`, after a copy of all nodes below that one took their place. `clock_ms` is
+    how wrong the clocks of all brokers are.
     """
 
     async def scene(cluster: Cluster, faults: Faults) -> dict[TopicPartition, int]:
@@ -89,8 +90,8 @@ def offsets_after(
             await commit(cluster, 42, AGAIN, OTHER)
             await asyncio.sleep(pause_s)
             await stop_all(cluster)
-            if is_restored:
-                await copy_nodes(zk)
+            if restored is not None:
+                await copy_nodes(zk, restored)
             else:
                 await create_again(zk, "again")
             for node in cluster.nodes:
@@ -139,9 +140,13 @@ def test_coordinator_that_hears_of_no_deletion_finds_the_topic_created_again(
     assert simulate(scene, seed=9, settings=SMALL) == offsets
 
 
-def test_no_offset_is_lost_when_zookeeper_was_restored() -> None:
-    for pause_s in (MARKED_S, NOT_MARKED_S):
-        assert offsets_after(pause_s=pause_s, is_restored=True) == {AGAIN: 42, OTHER: 42}
+@pytest.mark.fault("core-R4")
+@pytest.mark.parametrize("restored", ["", TopicAssignment.directory()])
+@pytest.mark.parametrize("pause_s", [MARKED_S, NOT_MARKED_S])
+def test_no_offset_is_lost_when_zookeeper_or_all_its_topics_were_restored(
+    pause_s: float, restored: str
+) -> None:
+    assert offsets_after(pause_s=pause_s, restored=restored) == {AGAIN: 42, OTHER: 42}
 
 
 @pytest.mark.parametrize("clock_ms", [0, HOUR_MS, -HOUR_MS])
