@@ -49,6 +49,10 @@ logger = logging.getLogger(__name__)
 
 THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
+FEW_A_TURN = 20
+"""The same where the answer for one thing may have a megabyte, or hundreds of settings."""
+MOST_ANSWER_BYTES = 128 * 2**20
+"""Bytes of the answers to one request, at most: it may name the largest group 30,000 times."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
 SIZES = (4_000, 10_000, 40_000)
@@ -81,18 +85,20 @@ class Things:
 
     path: tuple[str, ...]
     answers: str
+    a_turn: int = THINGS_A_TURN
+    """How many are answered in one turn."""
 
 
 SLICED: Mapping[ApiKey, Sequence[Things]] = {
     ApiKey.METADATA: [Things(("topics",), "topics")],
     ApiKey.FIND_COORDINATOR: [Things(("coordinator_keys",), "coordinators")],
-    ApiKey.DESCRIBE_GROUPS: [Things(("groups",), "groups")],
+    ApiKey.DESCRIBE_GROUPS: [Things(("groups",), "groups", FEW_A_TURN)],
     # Several groups from version 8 on.
     ApiKey.OFFSET_FETCH: [
         Things(("groups", "topics", "partition_indexes"), "groups"),
         Things(("topics", "partition_indexes"), "topics"),
     ],
-    ApiKey.DESCRIBE_CONFIGS: [Things(("resources",), "results")],
+    ApiKey.DESCRIBE_CONFIGS: [Things(("resources",), "results", FEW_A_TURN)],
     ApiKey.LIST_OFFSETS: [Things(("topics", "partitions"), "topics")],
     ApiKey.OFFSET_FOR_LEADER_EPOCH: [Things(("topics", "partitions"), "topics")],
     ApiKey.DESCRIBE_PRODUCERS: [Things(("topics", "partition_indexes"), "topics")],
@@ -193,9 +199,9 @@ class LargeRequests:
         self, things: Things, handler: Handler, request: Any, context: RequestContext
     ) -> Outcome:
         chunks: list[Encoded] = []
-        answers = 0
+        answers = answer_bytes = 0
         whole: Any = None
-        for part in split(request, things.path, THINGS_A_TURN):
+        for part in split(request, things.path, things.a_turn):
             # The other connections come in between.
             await asyncio.sleep(0)
             response: Any = handler(part, context)
@@ -208,6 +214,10 @@ class LargeRequests:
             encoded = [encode_element(e, kind, context.api_version) for e in elements]
             if encoded:
                 chunks.append(Encoded(encoded[0].kind, b"".join(e.body for e in encoded)))
+                answer_bytes += len(chunks[-1].body)
+            # A request of 90 KB would take all memory (fault security-2).
+            if answer_bytes > MOST_ANSWER_BYTES:
+                return Close(f"the response to a request has more than {MOST_ANSWER_BYTES} bytes")
             answers += len(elements)
             # Of all else the first failure counts, or the last response.
             if whole is None or not getattr(whole, "error_code", 0):

@@ -14,10 +14,12 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.network import large_requests
 from broker.network.authorization import group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
+    FEW_A_TURN,
     LARGE_AT_ONCE,
     SIZES,
     SLICED,
@@ -144,6 +146,34 @@ def read(dispatched: Dispatched, key: ApiKey, version: int) -> Any:
 
 
 @pytest.mark.fault("security-5")
+async def test_few_groups_are_described_in_one_turn_for_each_may_have_a_megabyte(
+    threads: CountingThreads,
+) -> None:
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+    request = DescribeGroupsRequest(groups=MANY[: 3 * FEW_A_TURN])
+
+    dispatched = await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request)
+
+    assert called == [FEW_A_TURN] * 3
+    assert len(read(dispatched, ApiKey.DESCRIBE_GROUPS, 5).groups) == 3 * FEW_A_TURN
+
+
+@pytest.mark.fault("security-2")
+async def test_answers_that_are_too_large_together_are_not_made(
+    threads: CountingThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_requests, "MOST_ANSWER_BYTES", 1000)
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+
+    dispatched = await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY))
+
+    assert isinstance(dispatched.outcome, Close)
+    assert sum(called) < len(MANY) / 10
+
+
+@pytest.mark.fault("security-5")
 @pytest.mark.parametrize("version", [0, 5])
 async def test_no_turn_serves_more_than_some_things_and_the_response_has_all(
     version: int, threads: ThreadPoolExecutor
@@ -239,9 +269,12 @@ async def test_what_a_large_request_names_is_freed_some_of_it_a_turn(
 async def test_only_what_is_read_soon_is_read_on_the_loop(
     count: int, threads: CountingThreads
 ) -> None:
-    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe([])}, threads)
+    def delete(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(results=[])
 
-    await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY[:count]))
+    stage = Stage({ApiKey.DELETE_GROUPS: delete}, threads)
+
+    await stage.ask(ApiKey.DELETE_GROUPS, 1, DeleteGroupsRequest(groups_names=MANY[:count]))
 
     assert threads.works == (0 if count <= AT_ONCE_ELEMENTS else 1)
 
