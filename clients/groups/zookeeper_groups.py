@@ -87,6 +87,8 @@ class ZooKeeperGroups:
 
     async def owners(self, group: str) -> dict[TopicPartition, str]:
         """Return the consumer id of each partition's owner."""
+        if not ConsumerGroup.can_hold(group):
+            return {}
         with from_zookeeper():
             partitions = await self._partition_nodes(ConsumerGroup.owners_path(group))
             threads = await self._threads({group: partitions})
@@ -96,15 +98,20 @@ class ZooKeeperGroups:
         self, groups: Iterable[str]
     ) -> dict[str, dict[TopicPartition, ZooKeeperOffset]]:
         """Return the offsets that each group has committed in ZooKeeper, without negative ones."""
-        names = list(groups)
+        every = list(groups)
+        names = [group for group in every if ConsumerGroup.can_hold(group)]
         with from_zookeeper():
             listed = await asyncio.gather(
                 *(self._partition_nodes(ConsumerGroup.offsets_path(group)) for group in names)
             )
-            return await self._offsets(dict(zip(names, listed, strict=True)))
+            found = await self._offsets(dict(zip(names, listed, strict=True)))
+        return {group: found.get(group, {}) for group in every}
 
     async def _list_nodes(self, group: str) -> _Nodes | None:
         """Return the names below a group's znode; None if there is no such group."""
+        # A name that no node can have would end the command for all groups (fault strangers-1).
+        if not ConsumerGroup.can_hold(group):
+            return None
         if await self.zk.exists(ConsumerGroup.path(group)) is None:
             return None
 
@@ -161,7 +168,8 @@ class ZooKeeperGroups:
 
         # A migration's mode outranks the members' settings.
         modes = await self._read_all(
-            {group: GroupMigration.path(group) for group in nodes}, read_mode
+            {group: GroupMigration.path(group) for group in nodes if ConsumerGroup.can_hold(group)},
+            read_mode,
         )
 
         # Without a migration: the stores that the members publish.

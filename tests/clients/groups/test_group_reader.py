@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
 from clients.groups.group_reader import GroupReader
@@ -65,6 +67,17 @@ async def test_offsets_of_many_groups_are_read_with_one_request() -> None:
         *([n] for n in range(30)),
         [],
     ]
+
+
+@pytest.mark.fault("strangers-1")
+@pytest.mark.parametrize("name", ["null\0byte", "g/offsets", "..", "", "nl\nerror: forged"])
+async def test_a_name_that_no_node_can_have_hides_no_other_group(name: str) -> None:
+    groups = ZooKeeperGroups((await group_of_many()).session)
+    odd, other = await groups.facts([name, "g"])
+    assert odd.zookeeper is None
+    assert other.zookeeper is not None
+    assert await groups.owners(name) == {}
+    assert (await groups.offsets([name, "g"])).keys() == {name, "g"}
 
 
 async def test_a_group_of_many_partitions_takes_few_requests() -> None:

@@ -83,6 +83,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("silent as long as its commits", {"now_ms": 900_000}, WARN, "lag went from 5 to 5"),
     ("silent for longer", {"now_ms": 900_001}, STOP, "no commit for 400 s, 9 records behind"),
     ("its record is newer", {"now_ms": 900_001, "unread_since_ms": 500_001}, WARN, "lag went"),
+    ("its record is of the future", {"now_ms": 900_001, "unread_since_ms": 10**9}, STOP, "400 s"),
     ("its record is older", {"now_ms": 900_001, "unread_since_ms": 400_000}, STOP, "no commit"),
     ("silent, no lag at a commit", {"lags": [0] * 5, "now_ms": 900_001}, STOP, "no commit"),
     ("no lag at a commit", {"lags": [5, 5, 0, 5, 5]}, OK, "9 records behind, none at a commit"),
@@ -112,6 +113,7 @@ def judge(given: dict[str, Any]) -> PartitionHealth:
     return judge_partition(own, log, **settings)
 
 
+@pytest.mark.fault("strangers-2")
 @pytest.mark.parametrize(
     ("given", "status", "why"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
