@@ -7,6 +7,7 @@ has loaded the logs again. Without the mark the logs are recovered from their re
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -25,7 +26,7 @@ from core_log.checkpoint import (
 )
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
-from core_log.directory_name import Kind, parse
+from core_log.directory_name import Kind, parse, set_aside_name
 from core_log.first_use import IN_USE_SINCE, FirstUse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
@@ -306,9 +307,28 @@ class LogDir:
         """Create a reserved log, in any thread. Raises OSError."""
         # A deleted log of the same name may be in the checkpoints.
         self._forget_deleted()
-        stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        self.new_logs[topic_partition] = stored.load(config, monotonic_ms)
+        name = str(topic_partition)
+        log = StoredLog(topic_partition, self.directory.child(name)).load(config, monotonic_ms)
+        # An earlier topic's could not be set aside, for the disk was full: its records would be
+        # served as the new topic's (fault strangers-3).
+        if log.log_end_offset > 0:
+            self.set_aside_unserved(log)
+            log = StoredLog(topic_partition, self.directory.child(name)).load(config, monotonic_ms)
+        self.new_logs[topic_partition] = log
         self._names_due = True
+
+    def set_aside_unserved(self, log: Log) -> None:
+        """Give the directory of a log that is not served another name, in any thread.
+
+        Raises OSError.
+        """
+        name = set_aside_name(log.topic_partition, uuid.uuid4().hex)
+        logger.warning(
+            "%s in %s is of an earlier topic of this name: set aside as %s", log, self.path, name
+        )
+        note_set_aside(log.directory, log.topic_partition.topic, None)
+        log.directory.rename_to(name)
+        self.directory.fsync_dir()
 
     def create_future(
         self,

@@ -33,7 +33,7 @@ from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
-from core_log.set_aside import SET_ASIDE_DAYS, SetAsideLog, note_set_aside
+from core_log.set_aside import SET_ASIDE_DAYS, SetAsideLog
 from core_log.storage import DISK_FULL, Directory, StorageFile
 from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
@@ -734,19 +734,8 @@ class LogManager:
 
     def _set_aside_at_start(self, log_dir: LogDir, log: Log) -> None:
         """Give the log of an earlier topic, which is not served, another name. Raises OSError."""
-        tp = log.topic_partition
-        name = set_aside_name(tp, uuid.uuid4().hex)
-        logger.warning(
-            "%s in %s is of an earlier topic of this name than the one in another directory: "
-            "set aside as %s",
-            log,
-            log_dir.path,
-            name,
-        )
-        log_dir.unopened.pop(tp, None)
-        note_set_aside(log.directory, tp.topic, None)
-        log.directory.rename_to(name)
-        log_dir.directory.fsync_dir()
+        log_dir.unopened.pop(log.topic_partition, None)
+        log_dir.set_aside_unserved(log)
 
     def _retain(self, log: Log, high_watermark: int, now_ms: int) -> int:
         try:

@@ -7,12 +7,15 @@ import pytest
 
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse, set_aside_name
+from core_log.log import Log
 from core_log.log_manager import LogDirectoryError, LogManager
 from core_log.memory_directory import MemoryDirectory
 from core_log.set_aside import SET_ASIDE, SET_ASIDE_MS, SetAsideLog
+from protocol.errors import ApiError
 from protocol.topic_identity import TopicIdentity, derive_topic_id
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
+from tests.core_log.conftest import Writer
 
 T0 = TopicPartition("t", 0)
 ID = "0123456789abcdef0123456789abcdef"
@@ -64,6 +67,35 @@ def test_log_is_set_aside_for_good_before_a_new_one_has_its_name(memory: MemoryD
     logs.begin_setting_aside(T0, NOW_MS).run()
     memory.lose_power()
     assert "t-0" not in memory.children()
+
+
+@pytest.mark.fault("strangers-3")
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_log_that_a_full_disk_kept_from_being_set_aside_is_not_the_new_topics(
+    memory: MemoryDirectory, is_planned: bool
+) -> None:
+    logs = loaded(memory)
+    Writer(logs.get_or_create(T0, LogConfig())).append(b"of the earlier topic")
+
+    def begin() -> Log:
+        if is_planned:
+            planned = [logs.plan(T0, LogConfig(), is_new=False)]
+            logs.make(planned)
+            logs.serve(planned)
+        return logs.get_or_create(T0, LogConfig(), is_new=False)
+
+    memory.disk.free_bytes = 0
+    taken_out = logs.begin_setting_aside(T0, NOW_MS)
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        taken_out.run()
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        begin()
+
+    memory.disk.free_bytes = None
+    assert begin().log_end_offset == 0
+    kinds = sorted(parse(name)[1].name for name in memory.children())
+    assert kinds == ["CURRENT", "SET_ASIDE"]
+    logs.close()
 
 
 def test_what_was_set_aside_is_removed_after_its_time(memory: MemoryDirectory) -> None:
