@@ -39,7 +39,7 @@ from broker.controller.leader_election import (
 from broker.controller.partition_states import PartitionStatus
 from broker.controller.replicas import end_new_state
 from broker.controller.state import ControllerState, Leadership
-from broker.controller.topic_ids import pin_later
+from broker.controller.topic_ids import pin_now
 from protocol.topic_partition import TopicPartition
 
 
@@ -88,7 +88,7 @@ def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> l
         added += [TopicPartition(topic, index) for index in new]
         effects += deletion.resume_deletion(state, topic) if is_marked else []
     effects += settle(state, sorted(added), leader_and_isr_to=state.brokers)
-    return effects + pin_later(state, event.unpinned)
+    return pin_now(state, event.unpinned) + effects
 
 
 def handle_partition_states_read(

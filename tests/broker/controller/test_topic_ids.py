@@ -1,4 +1,4 @@
-"""The controller writes the ids of topics into their znodes, and nobody waits for it."""
+"""The controller writes the ids of topics into their znodes, those of new ones at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 
 from broker.controller.cluster_writer import pinning_write
 from broker.controller.effects import PinTopicIds, SetTimer
-from broker.controller.events import PinningDue
+from broker.controller.events import AssignmentsRead, PinningDue
+from broker.controller.partitions import handle_assignments_read
 from broker.controller.topic_ids import TOPICS_AT_ONCE, handle_pinning_due
 from protocol.topic_identity import derive_topic_id, encode_id
 from tests.broker.controller.admin_nodes import REASSIGN, move, topic_node
@@ -42,6 +43,17 @@ async def test_topic_that_is_created_gets_its_derived_id(cluster: Cluster) -> No
         "removing_replicas": {},
         "topic_id": await derived_id(cluster),
     }
+
+
+def test_new_topics_are_pinned_before_anybody_can_consume_them() -> None:
+    state = active_state([1])
+    topics = tuple(f"t{number:03}" for number in range(TOPICS_AT_ONCE + 1))
+    assignments = {topic: {0: (1,)} for topic in topics}
+    first, second, *rest = handle_assignments_read(state, AssignmentsRead(assignments, topics))
+    assert first == PinTopicIds(topics[:TOPICS_AT_ONCE])
+    assert second == PinTopicIds(topics[TOPICS_AT_ONCE:])
+    assert rest
+    assert not any(isinstance(effect, PinTopicIds | SetTimer) for effect in rest)
 
 
 @on_cluster
