@@ -171,6 +171,7 @@ def _inflate_member(data: bytes, pos: int, out: list[bytes], room: Room) -> int:
             room.take(min(most_bytes, _GZIP_LARGEST_RATIO * len(given)))
             raise CorruptRecord(f"gzip data is damaged: {error}") from None
 
+        # What is too large is let go before it is whole (fault outside-O4).
         if len(piece) > room.left:
             raise _Full
         room.take(len(piece))

@@ -148,6 +148,7 @@ def test_what_comes_out_is_taken_from_the_room_of_all(codec: Codec) -> None:
 
 
 @pytest.mark.fault("security-0")
+@pytest.mark.fault("outside-O4")
 @pytest.mark.parametrize("codec", REAL_CODECS)
 def test_stream_that_is_too_large_has_used_all_of_the_room(codec: Codec) -> None:
     room = Room(len(TEXT) - 1)
