@@ -317,6 +317,7 @@ class Broker:
             process=process,
             signals=signals,
             zk=zk,
+            cluster_id=cluster_id,
             replicas=replication.replicas,
             topic_configs=topic_configs,
             cache=cache,

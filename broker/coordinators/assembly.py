@@ -54,6 +54,7 @@ def assemble(
     process: Process,
     signals: Signals,
     zk: ZkSession,
+    cluster_id: str,
     replicas: ReplicaManager,
     topic_configs: TopicConfigs,
     cache: MetadataCache,
@@ -80,6 +81,7 @@ def assemble(
     # Offsets are of topics, which may be deleted and created again under their names.
     earlier_topics = EarlierTopics(
         zk,
+        cluster_id,
         replicas,
         process.work,
         process.spawn,

@@ -24,7 +24,9 @@ commit to the creation, and a commit for the new topic is lost if it was behind 
 time between them. A follower moves its mark with the records that it gets: what is created again
 within `MARK_MS` of the leader's end may be behind it. After ZooKeeper was filled from a copy of its
 nodes (`/cluster/id` or `/brokers/topics` was created again) marks say nothing, and are written
-anew. The node of a single topic that is put back by hand makes it another topic.
+anew. A node whose id does not follow from its creation is older than it: somebody has put a copy
+back, or a stock controller of 2.8 gave the topic an id of its own. The mark says nothing of it. A
+node that is put back without its id makes it another topic.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ from offsets.records import OffsetKey
 from protocol.errors import ApiError
 from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.topic_identity import derive_topic_id
 from protocol.topic_partition import TopicPartition
 from zk.api import SessionState, Stat, ZkError, ZkSession
-from zk.znodes import ClusterId, TopicAssignment
+from zk.znodes import ClusterId, TopicAssignment, ZnodeError
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ OFFSETS_PER_TURN = 2000
 """Offsets that are compared in one turn of the loop: 2 ms."""
 
 
-Creations = dict[str, Stat | None]
+Nodes = dict[str, tuple[bytes | None, Stat] | None]
 """The nodes of topics; None for a topic that does not exist."""
 
 
@@ -113,6 +116,7 @@ class EarlierTopics:
     """
 
     zk: ZkSession
+    cluster_id: str
     replicas: ReplicaManager
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
@@ -172,7 +176,7 @@ class EarlierTopics:
             return
 
         served = {led.partition: led for led in groups.runtime.led_partitions()}
-        creations: Creations = {}
+        nodes: Nodes = {}
         marks: dict[Log, TopicsMark] = {}
         for partition, end_offset in ends.items():
             mark = await self._mark_of(partition.log)
@@ -180,7 +184,7 @@ class EarlierTopics:
             if partition.is_leader:
                 led = served.get(partition.topic_partition.partition)
                 is_judged = led is not None and await self._judge(
-                    groups, led, mark if is_known else None, state, creations
+                    groups, led, mark if is_known else None, state, nodes
                 )
             else:
                 # No new record: nobody has judged the old ones, and the older mark says more.
@@ -195,7 +199,7 @@ class EarlierTopics:
         led: LedPartition[GroupShard],
         mark: TopicsMark | None,
         state: _ZooKeeperState,
-        creations: Creations,
+        nodes: Nodes,
     ) -> bool:
         """Remove offsets of topics created since; return whether there is nothing left to do."""
         if not groups.runtime.is_served(led):
@@ -203,7 +207,7 @@ class EarlierTopics:
         shard = led.shard
         if mark is not None and mark.topics_zxid != state.topics_zxid:
             topics = shard.offsets.topics()
-            created = await self._created_since(mark.topics_zxid, topics, creations)
+            created = await self._created_since(mark.topics_zxid, topics, nodes)
             if created is None or not await self._remove(groups, led, mark, created.keys()):
                 return False
 
@@ -325,31 +329,42 @@ class EarlierTopics:
         )
 
     async def _created_since(
-        self, zxid: int, topics: Set[str], creations: Creations
+        self, zxid: int, topics: Set[str], nodes: Nodes
     ) -> dict[str, int] | None:
         """Return those of these topics that are younger than a transaction, with their times.
 
-        None if ZooKeeper does not answer. What is read is kept in `creations`.
+        None if ZooKeeper does not answer. What is read is kept in `nodes`.
         """
-        names = sorted(topics - creations.keys())
+        names = sorted(topics - nodes.keys())
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 for first in range(0, len(names), TOPICS_PER_TURN):
                     part = names[first : first + TOPICS_PER_TURN]
                     paths = list(map(TopicAssignment.path, part))
-                    nodes = await retry_until_connected(self.zk, partial(self.zk.get_many, paths))
-                    for name, node in zip(part, nodes, strict=True):
-                        creations[name] = None if node is None else node[1]
+                    read = await retry_until_connected(self.zk, partial(self.zk.get_many, paths))
+                    nodes.update(zip(part, read, strict=True))
         except (ZkError, TimeoutError) as error:
             logger.warning("offsets of earlier topics are looked for later: %r", error)
             return None
 
         created = {}
         for topic in topics:
-            stat = creations[topic]
-            if stat is not None and stat.czxid > zxid:
-                created[topic] = stat.ctime_ms
+            data, stat = nodes[topic] or (None, None)
+            if stat is None or stat.czxid <= zxid:
+                continue
+            # The topic is older than its node (fault core-R4).
+            if self._is_put_back(topic, data, stat):
+                continue
+            created[topic] = stat.ctime_ms
         return created
+
+    def _is_put_back(self, topic: str, data: bytes | None, stat: Stat) -> bool:
+        """Return whether a topic's id was there before its node."""
+        try:
+            topic_id = TopicAssignment.read_topic_id(data)
+        except ZnodeError:
+            return False
+        return topic_id not in (None, derive_topic_id(self.cluster_id, topic, stat.czxid))
 
     def _comparable(self, created: Mapping[str, int]) -> dict[str, int]:
         """Return the topics with whose creation the times of commits can be compared."""

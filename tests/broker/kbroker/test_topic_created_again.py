@@ -17,9 +17,12 @@ AGAIN, OTHER = TopicPartition("again", 0), TopicPartition("other", 0)
 
 
 @pytest.mark.fault("core-R4")
+@pytest.mark.parametrize("is_put_back", [False, True])
 def test_group_has_no_offset_of_a_topic_that_was_created_again_while_its_broker_was_killed(
-    tmp_path: Path,
+    tmp_path: Path, is_put_back: bool
 ) -> None:
+    """It has one of a topic whose node was deleted by mistake, and put back as it was."""
+
     async def prepare(bootstrap: str) -> None:
         async with Admin(bootstrap) as admin:
             await admin.create_topics([NewTopic("again", 1, 1), NewTopic("other", 1, 1)])
@@ -29,9 +32,12 @@ def test_group_has_no_offset_of_a_topic_that_was_created_again_while_its_broker_
     async def create_again(cluster: DevCluster) -> None:
         path = TopicAssignment.path("again")
         async with cluster.zookeeper_session() as zk:
-            (broker_id,) = TopicAssignment.decode((await zk.get(path))[0], path).partitions[0]
+            data, _ = await zk.get(path)
+            (broker_id,) = TopicAssignment.decode(data, path).partitions[0]
             await zk.delete_recursive(path)
-            await zk.create(path, TopicAssignment({0: (broker_id,)}).encode())
+            await zk.create(
+                path, data if is_put_back else TopicAssignment({0: (broker_id,)}).encode()
+            )
 
     async def read(bootstrap: str) -> dict[TopicPartition, int]:
         async with Admin(bootstrap) as admin:
@@ -55,4 +61,4 @@ def test_group_has_no_offset_of_a_topic_that_was_created_again_while_its_broker_
                 return True
 
             block_until(is_read, "the group's offsets")
-            assert found == [{OTHER: 42}]
+            assert found == [{AGAIN: 42, OTHER: 42} if is_put_back else {OTHER: 42}]
