@@ -41,6 +41,7 @@ from broker.network.dispatch import (
     Refused,
 )
 from broker.network.down_conversion import ConvertedRange
+from broker.network.fair_line import owner_of
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import READ_BYTES, QueuedBytes
 from broker.network.request_context import Origin
@@ -117,7 +118,7 @@ class ClientConnection(asyncio.Protocol):
     is_brokers: bool = False
     was_read: bool = False
     is_stranger: bool = False
-    address: str = "?"
+    client: str = "?"
     _origin: Origin = attrs.field(init=False)
     _is_unwanted: bool = False
     _transport: asyncio.Transport | None = None
@@ -173,6 +174,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _note_session(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
+        self.client = owner_of(self._origin).client
         self._cutter.max_bytes = self.session.max_frame_bytes or self.max_frame_bytes
         # A session limits frames until the client has logged in.
         is_stranger = self.session.max_frame_bytes is not None
@@ -181,7 +183,13 @@ class ClientConnection(asyncio.Protocol):
     def open_session(self, session: Session) -> None:
         """Serve the client by this session from now on."""
         self.session = session
+        self._note_user()
+
+    def _note_user(self) -> None:
+        """Note who the client is now: what it holds is of that user's share."""
         self._note_session()
+        if self._transport is not None:
+            self.queued.update(self, self._held_bytes)
 
     # ---- asyncio.Protocol
 
@@ -192,7 +200,6 @@ class ClientConnection(asyncio.Protocol):
 
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
         self.name = f"{host}:{port}"
-        self.address = host
         self._note_session()
 
         self.queued.add(self)
@@ -233,6 +240,9 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._cutter.feed(data)
         self.turns.serve_or_line_up(self)
+        # Or all that are ready would be read before any of it is counted.
+        if self.share.in_line:
+            self._count()
 
     def eof_received(self) -> bool:
         # Requests that were read before their turn, and the response that is being sent, come
@@ -352,7 +362,7 @@ class ClientConnection(asyncio.Protocol):
     def _note_login_step(self) -> None:
         was_stranger = self.is_stranger
         self._step_at = asyncio.get_running_loop().time()
-        self._note_session()
+        self._note_user()
         # The first request behind the login shows whether it is a broker's.
         if was_stranger and not self.is_stranger:
             self.was_read = False
@@ -723,7 +733,7 @@ class ClientConnection(asyncio.Protocol):
         """Count a request that is nobody's any more for as long as work holds it."""
         if wait.work is not None and not wait.work.is_done:
             # Else what closed connections leave behind has no bound (fault security-3).
-            wait.work.call_when_done(self.queued.keep(self._request_bytes))
+            wait.work.call_when_done(self.queued.keep(self, self._request_bytes))
 
     # ---- small parts
 

@@ -1,19 +1,19 @@
 """Bound the memory that incomplete frames take, so that who sends none is read all the same.
 
 Incomplete frames make no room by themselves, whatever time passes. So together they have a limit of
-their own, and each connection, or each address of strangers, has a share of it. Beyond either, a
-connection within a frame waits; its first bytes are always taken, so that a small frame is never
-held up by large ones.
+their own, and each client has a share of it. Beyond either, a connection within a frame waits; its
+first bytes are always taken, so that a small frame is never held up by large ones.
 
 The frames have to be completed in the end. So one of the connections that wait is read all the
 same, the *favoured* one: the oldest whose client has sent more, until its frame is complete or
 nothing more comes. What is kept then of frames that were favoured in vain has a bound, too: beyond
-it nobody is favoured until such a frame is completed or given up (`deadlines`). Nobody is favoured
-either while whole requests take all the memory there is for them: they make room by themselves.
+it nobody is favoured until such a frame is completed or given up (`deadlines`). Nor is a client
+whose whole requests take all the memory there is for them: they make room by themselves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
@@ -29,8 +29,8 @@ class Reader(Protocol):
     """A connection whose reading can be paused."""
 
     @property
-    def address(self) -> str:
-        """The host of the client."""
+    def client(self) -> str:
+        """The client: a user, or an address where nobody has logged in."""
 
     @property
     def is_brokers(self) -> bool:
@@ -63,20 +63,21 @@ class Reader(Protocol):
 class IncompleteFrames:
     """The frames that have begun, of one kind of connections: `held` bytes in all.
 
-    `share` is the most of one connection; with `by_address`, of one address. Beyond it, and beyond
-    `limit`, each connection may still hold `free_bytes`.
+    `share` is the most of one client. Beyond it, and beyond `limit`, each connection may still hold
+    `free_bytes`. `is_full(reader)`: whole requests take all that a connection may have of memory.
     """
 
     limit: int
     share: int
     free_bytes: int
-    by_address: bool = False
+    is_full: Callable[[Reader], bool]
     held: int = 0
     _bytes: dict[Reader, int] = attrs.field(factory=dict)
-    _shares: dict[object, int] = attrs.field(factory=dict)
+    _owners: dict[Reader, str] = attrs.field(factory=dict)
+    """Their clients, as they were when the frames began: who logs in becomes another."""
+    _shares: dict[str, int] = attrs.field(factory=dict)
     _waiting: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
     _is_over: bool = False
-    _is_full: bool = False
     _favoured: Reader | None = None
     _favoured_bytes: int = -1
     """Bytes that the favoured connection held at the last `rotate`."""
@@ -95,7 +96,7 @@ class IncompleteFrames:
         """Set the bytes of the frame that a connection is in; 0: it is in none any more."""
         grown = frame_bytes - self._bytes.get(reader, 0)
         self.held += grown
-        owner = self._owner(reader)
+        owner = self._owners.setdefault(reader, reader.client)
         self._shares[owner] = self._shares.get(owner, 0) + grown
         if not self._shares[owner]:
             del self._shares[owner]
@@ -104,6 +105,7 @@ class IncompleteFrames:
             self._bytes[reader] = frame_bytes
             return
         self._bytes.pop(reader, None)
+        del self._owners[reader]
         self._in_vain_bytes -= self._in_vain.pop(reader, 0)
         if self._favoured is reader:
             self._favoured = None
@@ -111,12 +113,11 @@ class IncompleteFrames:
             del self._waiting[reader]
             reader.resume_reading()
 
-    def settle(self, reader: Reader | None, is_short: bool, is_full: bool) -> None:
+    def settle(self, reader: Reader | None, is_short: bool) -> None:
         """Pause and resume connections, after `reader` was updated, or any was removed.
 
-        `is_short`: memory is short for other reasons too; `is_full`: for other reasons alone.
+        `is_short`: memory is short for other reasons too.
         """
-        self._is_full = is_full
         was_over = self._is_over
         self._is_over = is_short or self.held > self.limit
         if self._is_over and not was_over:
@@ -139,14 +140,11 @@ class IncompleteFrames:
         if self._waiting:
             self._go_on(None)
 
-    def _owner(self, reader: Reader) -> object:
-        return reader.address if self.by_address else reader
-
     def _must_wait(self, reader: Reader) -> bool:
         # Brokers are always read: their fetches end the produce requests that hold memory.
         if reader.is_brokers or self._bytes[reader] <= self.free_bytes:
             return False
-        return self._is_over or self._shares[self._owner(reader)] > self.share
+        return self._is_over or self._shares[self._owners[reader]] > self.share
 
     def _pause_if_due(self, reader: Reader) -> None:
         is_reading = reader not in self._waiting and reader is not self._favoured
@@ -172,7 +170,7 @@ class IncompleteFrames:
             # Nobody has sent more: whoever was read last is the likeliest to do so.
             if not is_favoured and updated in self._waiting and self._may_favour(updated):
                 self._read_as_favoured(updated)
-        elif favoured is updated and not favoured.has_unread and not self._is_full:
+        elif favoured is updated and not favoured.has_unread and not self.is_full(favoured):
             self._give_way(favoured)
             self._favoured = None
             # If nobody has sent more, it goes on.
@@ -200,7 +198,7 @@ class IncompleteFrames:
 
     def _may_favour(self, reader: Reader) -> bool:
         # One frame after the other would be completed, and nothing bound them (fault security-2).
-        if self._is_full:
+        if self.is_full(reader):
             return False
         # Its own bytes never keep it from going on: the frame of one of them is always completed.
         of_others = self._in_vain_bytes - self._in_vain.get(reader, 0)

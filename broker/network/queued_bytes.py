@@ -2,8 +2,13 @@
 
 The limit is `queued.max.request.bytes`. It covers incomplete frames, frames that wait to be served,
 parked requests, and responses that are not sent. Beyond the limit only the connections of other
-brokers are read. When there is room again the connections are read in the order in which they were
-paused. A new connection is read once, because its first request shows whether it is a broker's.
+brokers are read. A new connection is read once, because its first request shows whether it is a
+broker's.
+
+A client, a user or an address where nobody has logged in, may hold as much as is still free: one
+alone half of the limit, two a third each, so that there is always room for one more. Beyond that
+its own connections wait. When there is room again the turn goes round over clients, and the
+connections of each are read in the order in which they were paused.
 
 A request counts until nothing holds it, also if its connection is closed before (`keep`).
 
@@ -20,7 +25,7 @@ from itertools import islice
 
 import attrs
 
-from broker.network.incomplete_frames import READ_BYTES, IncompleteFrames, Reader
+from broker.network.incomplete_frames import LOOKED_AT, READ_BYTES, IncompleteFrames, Reader
 
 __all__ = ["READ_BYTES", "QueuedBytes", "Reader", "default_queued_bytes"]
 
@@ -41,14 +46,30 @@ def default_queued_bytes(memory_bytes: int) -> int:
 
 
 @attrs.define(eq=False)
+class _Client:
+    """The connections of a client, and the bytes that it holds apart from incomplete frames."""
+
+    name: str
+    held: int = 0
+    is_over: bool = False
+    """True if it held more than was free when last looked at."""
+    reading: dict[Reader, None] = attrs.field(factory=dict)
+    paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
+
+
+@attrs.define(eq=False)
 class QueuedBytes:
     """The bytes that all connections hold: `total`, which should not exceed `limit`."""
 
     limit: int
     total: int = 0
     _taken: dict[Reader, int] = attrs.field(factory=dict)
-    _reading: dict[Reader, None] = attrs.field(factory=dict)
-    _paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
+    _whole: dict[Reader, int] = attrs.field(factory=dict)
+    """The same apart from incomplete frames."""
+    _clients: dict[str, _Client] = attrs.field(factory=dict)
+    _client_of: dict[Reader, _Client] = attrs.field(factory=dict)
+    _paused: dict[_Client, None] = attrs.field(factory=dict)
+    """Clients with connections that are paused: whose turn is next is first."""
     _is_short: bool = False
 
     # The incomplete frames, and which of both a connection's frame is among.
@@ -58,21 +79,23 @@ class QueuedBytes:
 
     def __attrs_post_init__(self) -> None:
         clients, strangers = self.limit // CLIENTS_PART, self.limit // STRANGERS_PART
-        self._of_clients = IncompleteFrames(clients, clients // 2, CLIENT_FREE_BYTES)
+        self._of_clients = IncompleteFrames(
+            clients, clients // 2, CLIENT_FREE_BYTES, self._is_full_for
+        )
         self._of_strangers = IncompleteFrames(
-            strangers, strangers // 2, STRANGER_FREE_BYTES, by_address=True
+            strangers, strangers // 2, STRANGER_FREE_BYTES, self._is_full_for
         )
 
     def add(self, reader: Reader) -> None:
         """Add a new connection."""
-        self._taken[reader] = 0
-        self._reading[reader] = None
+        self._taken[reader] = self._whole[reader] = 0
+        self._enter(reader).reading[reader] = None
 
     def remove(self, reader: Reader) -> None:
         """Remove a closed connection, and the bytes that it held."""
         self.total -= self._taken.pop(reader)
-        self._reading.pop(reader, None)
-        self._paused.pop(reader, None)
+        self._leave(reader)
+        del self._whole[reader]
         frames = self._frames_of.pop(reader, None)
         if frames is not None:
             frames.update(reader, 0)
@@ -84,17 +107,22 @@ class QueuedBytes:
         assert held_bytes >= 0
         self.total += held_bytes - self._taken[reader]
         self._taken[reader] = held_bytes
-        if reader.is_in_frame or reader in self._frames_of:
-            self._note_frame(reader, held_bytes if reader.is_in_frame else 0)
+        frame_bytes = held_bytes if reader.is_in_frame else 0
+        if frame_bytes or reader in self._frames_of:
+            self._note_frame(reader, frame_bytes)
+        self._note_whole(reader, held_bytes - frame_bytes)
         self._balance(reader)
 
-    def keep(self, held_bytes: int) -> Callable[[], None]:
-        """Count bytes that belong to no connection any more, until the result is called once."""
-        self._add_kept(held_bytes)
-        return partial(self._add_kept, -held_bytes)
+    def keep(self, reader: Reader, held_bytes: int) -> Callable[[], None]:
+        """Count bytes that a connection leaves behind, until the result is called once."""
+        client = self._client_of[reader]
+        self._add_kept(client, held_bytes)
+        return partial(self._add_kept, client, -held_bytes)
 
-    def _add_kept(self, grown: int) -> None:
+    def _add_kept(self, client: _Client, grown: int) -> None:
         self.total += grown
+        client.held += grown
+        self._forget_if_gone(client)
         self._balance(None)
 
     def rotate(self) -> None:
@@ -105,6 +133,51 @@ class QueuedBytes:
         self._balance(None)
         self._of_clients.rotate()
         self._of_strangers.rotate()
+
+    # ---- clients
+
+    def _enter(self, reader: Reader) -> _Client:
+        client = self._clients.get(reader.client)
+        if client is None:
+            client = self._clients[reader.client] = _Client(reader.client)
+        self._client_of[reader] = client
+        client.held += self._whole[reader]
+        return client
+
+    def _leave(self, reader: Reader) -> None:
+        client = self._client_of.pop(reader)
+        client.held -= self._whole[reader]
+        client.reading.pop(reader, None)
+        client.paused.pop(reader, None)
+        if not client.paused:
+            self._paused.pop(client, None)
+        self._forget_if_gone(client)
+
+    def _forget_if_gone(self, client: _Client) -> None:
+        """Forget a client that holds nothing, and has no connection that might be paused."""
+        if not client.held and not client.reading and not client.paused:
+            self._clients.pop(client.name, None)
+
+    def _note_whole(self, reader: Reader, whole_bytes: int) -> None:
+        client = self._client_of[reader]
+        # It has logged in, or is another user now.
+        if client.name != reader.client:
+            is_reading, is_paused = reader in client.reading, reader in client.paused
+            self._leave(reader)
+            client = self._enter(reader)
+            if is_reading:
+                client.reading[reader] = None
+            elif is_paused:
+                client.paused[reader] = self._paused[client] = None
+        client.held += whole_bytes - self._whole[reader]
+        self._whole[reader] = whole_bytes
+
+    def _is_full_for(self, reader: Reader) -> bool:
+        """Return whether whole requests take all the memory that a client may have."""
+        whole_bytes = self.total - self._of_clients.held - self._of_strangers.held
+        return self._client_of[reader].held > self.limit - whole_bytes
+
+    # ---- balance
 
     def _note_frame(self, reader: Reader, frame_bytes: int) -> None:
         before = self._frames_of.get(reader)
@@ -128,48 +201,75 @@ class QueuedBytes:
         # Frames that may never be completed take only a part of the limit from those who send
         # none (fault security-2).
         counted -= self._of_clients.excess + self._of_strangers.excess
+        free = self.limit - counted
 
         was_short = self._is_short
-        self._is_short = counted > self.limit
-        if self._is_short:
-            self._stop_reading(list(self._reading) if reader is None or not was_short else [reader])
-        elif self._paused:
-            self._resume_readers(self.limit - counted)
+        self._is_short = free < 0
+        if not self._is_short:
+            if reader is not None:
+                self._hold_to_share(reader, free)
+            if self._paused:
+                self._resume_readers(free)
+        elif reader is not None and was_short:
+            self._stop_reading([reader])
+        else:
+            for client in list(self._clients.values()):
+                self._stop_reading(list(client.reading))
 
         # Whole requests make room by themselves: until then none more is completed.
-        is_full = self.total - self._of_clients.held - self._of_strangers.held > self.limit
-        self._of_clients.settle(reader, self._is_short, is_full)
-        self._of_strangers.settle(reader, False, False)
+        self._of_clients.settle(reader, self._is_short)
+        self._of_strangers.settle(reader, False)
+
+    def _hold_to_share(self, reader: Reader, free: int) -> None:
+        """Pause the connections of a client that holds more than is free."""
+        client = self._client_of[reader]
+        was_over = client.is_over
+        client.is_over = client.held > free
+        if client.is_over:
+            self._stop_reading([reader] if was_over else list(client.reading))
 
     def _stop_reading(self, readers: list[Reader]) -> None:
         """Pause those that are between two frames, but those of brokers, strangers and new ones."""
         for reader in readers:
+            client = self._client_of[reader]
             if reader.is_brokers:
                 # Brokers are always read: their fetches end the produce requests that hold memory.
-                self._reading.pop(reader, None)
-            elif reader in self._paused:
+                client.reading.pop(reader, None)
+            elif reader in client.paused:
                 self._note_read_while_paused(reader)
             # A new connection is read until bytes arrive: they show whether a broker sends them.
             elif reader.was_read and not reader.is_in_frame and not reader.is_stranger:
-                self._pause(reader)
+                client.reading.pop(reader, None)
+                client.paused[reader] = self._paused[client] = None
+                reader.pause_reading()
 
     def _note_read_while_paused(self, reader: Reader) -> None:
         """Hand a connection over that was read once all the same, and is within a frame now."""
         if reader.is_in_frame:
-            del self._paused[reader]
-            self._reading[reader] = None
-            reader.resume_reading()
+            self._resume(reader)
 
-    def _resume_readers(self, room: int) -> None:
-        """Resume as many connections as there is room for, at least one."""
+    def _resume_readers(self, free: int) -> None:
+        """Resume as many connections as there is room for, at least one that has a share left."""
         # One read of each may bring READ_BYTES.
-        room_for = max(1, room // READ_BYTES)
-        for reader in list(islice(self._paused, room_for)):
-            del self._paused[reader]
-            self._reading[reader] = None
-            reader.resume_reading()
+        room_for = max(1, free // READ_BYTES)
+        for client in list(islice(self._paused, LOOKED_AT)):
+            if not room_for:
+                return
+            del self._paused[client]
+            client.is_over = client.held > free
+            if not client.is_over:
+                of_share = max(1, (free - client.held) // READ_BYTES)
+                for reader in list(islice(client.paused, min(room_for, of_share))):
+                    self._resume(reader)
+                    room_for -= 1
+            # Or one client would always be the next.
+            if client.paused:
+                self._paused[client] = None
 
-    def _pause(self, reader: Reader) -> None:
-        self._reading.pop(reader, None)
-        self._paused[reader] = None
-        reader.pause_reading()
+    def _resume(self, reader: Reader) -> None:
+        client = self._client_of[reader]
+        del client.paused[reader]
+        if not client.paused:
+            self._paused.pop(client, None)
+        client.reading[reader] = None
+        reader.resume_reading()

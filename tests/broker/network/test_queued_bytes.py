@@ -26,9 +26,12 @@ class Connection:
     was_read: bool = False
     is_in_frame: bool = False
     is_stranger: bool = False
-    address: str = "host"
+    client: str = attrs.field(init=False)
     has_unread: bool = True
     is_read: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        self.client = self.name
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -58,15 +61,88 @@ def read(*made: Connection) -> str:
     return "".join(connection.name for connection in made if connection.is_read)
 
 
-def test_up_to_the_limit_all_are_read_and_beyond_it_none() -> None:
+def of_client(name: str, made: list[Connection]) -> list[Connection]:
+    """Have connections that hold nothing be of one client."""
+    for connection in made:
+        connection.client = name
+        connection.queued.remove(connection)
+        connection.queued.add(connection)
+    return made
+
+
+def test_beyond_the_limit_none_is_read() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c = connections("abc", queued)
-    a.holds(LIMIT - 1)
     b.holds(1)
-    assert read(a, b, c) == "abc"
-    b.holds(2)
+    a.holds(LIMIT)
     assert read(a, b, c) == ""
     assert queued.total == LIMIT + 1
+
+
+def test_client_has_half_of_the_limit_and_others_are_read_on() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = of_client("greedy", connections("abc", queued))
+    other = connections("o", queued)
+    a.holds(LIMIT // 4)
+    b.holds(LIMIT // 4)
+    assert read(a, b, c, *other) == "abco"
+    b.holds(LIMIT // 4 + 1)
+    assert read(a, b, c, *other) == "o"
+    b.holds(0)
+    assert read(a, b, c, *other) == "abo"
+    a.holds(0)
+    assert read(a, b, c, *other) == "abco"
+
+
+def test_client_has_as_much_as_others_leave_free_so_that_there_is_room_for_one_more() -> None:
+    queued = QueuedBytes(12 * LIMIT)
+    a, b, c = connections("abc", queued)
+    a.holds(6 * LIMIT)
+    b.holds(3 * LIMIT)
+    assert read(a, b, c) == "abc"
+    b.holds(4 * LIMIT)
+    a.holds(6 * LIMIT + 1)
+    assert read(a, b, c) == "c"
+    c.holds(LIMIT - 1)
+    assert read(a, b, c) == "c"
+
+
+def test_turn_to_be_read_again_goes_round_over_clients() -> None:
+    queued = QueuedBytes(LIMIT)
+    filling, *_ = connections("f", queued)
+    greedy = of_client("greedy", connections("abcdef", queued))
+    other = connections("o", queued)
+    filling.holds(LIMIT + 1)
+    filling.holds(LIMIT - 1)
+    assert read(*greedy, *other) == "a"
+    queued.rotate()
+    assert read(*greedy, *other) == "ao"
+
+
+def test_what_a_client_has_left_behind_is_of_its_share() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = of_client("greedy", connections("abc", queued))
+    other = connections("o", queued)
+    a.holds(LIMIT // 2 + 1)
+    let_go = queued.keep(a, LIMIT // 2 + 1)
+    queued.remove(a)
+    assert read(b, c, *other) == "o"
+    let_go()
+    assert read(b, c, *other) == "bco"
+
+
+def test_who_logs_in_takes_what_it_holds_along() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = of_client("host", connections("abc", queued))
+    a.client = "alice"
+    a.holds(LIMIT // 2 + 1)
+    assert read(a, b, c) == "bc"
+    b.holds(LIMIT // 4)
+    a.client = "host"
+    a.holds(LIMIT // 2)
+    assert read(a, b, c) == ""
+    queued.remove(a)
+    assert read(b, c) == "bc"
 
 
 def test_those_of_brokers_are_read_on() -> None:
@@ -108,8 +184,8 @@ def test_where_nothing_moves_those_behind_go_on_in_time() -> None:
     made = connections("abcde", queued)
     made[0].holds(LIMIT + 1)
     made[0].holds(LIMIT)
-    for readers in range(1, 6):
-        assert len(read(*made)) == readers
+    for behind in ("b", "bc", "bcd", "bcde", "bcde"):
+        assert read(*made) == behind
         queued.rotate()
 
 
@@ -162,7 +238,7 @@ def test_what_connections_have_left_behind_counts_until_it_is_let_go() -> None:
     queued = QueuedBytes(LIMIT)
     a, b = connections("ab", queued)
     a.holds(LIMIT)
-    let_go = queued.keep(LIMIT)
+    let_go = queued.keep(a, LIMIT)
     queued.remove(a)
     assert (queued.total, read(b)) == (LIMIT, "b")
     b.holds(1)
@@ -213,8 +289,8 @@ def test_strangers_delay_strangers_alone() -> None:
     queued = QueuedBytes(16 * LIMIT)
     strangers = connections("abc", queued)
     clients = connections("xyz", queued)
-    for number, stranger in enumerate(strangers):
-        stranger.is_stranger, stranger.address = True, f"host {number}"
+    for stranger in strangers:
+        stranger.is_stranger = True
         stranger.holds(LIMIT, is_in_frame=True)
     for client in clients:
         client.holds(LIMIT, is_in_frame=True)
@@ -227,8 +303,8 @@ def test_address_of_strangers_has_a_share_beyond_which_it_is_read_no_further() -
     queued = QueuedBytes(16 * LIMIT)
     a, b, c, d = connections("abcd", queued)
     for stranger in (a, b, c, d):
-        stranger.is_stranger = True
-    d.address = "another"
+        stranger.is_stranger, stranger.client = True, "host"
+    d.client = "another"
     for stranger in (a, b, c):
         stranger.holds(LIMIT // 2, is_in_frame=True)
     d.holds(LIMIT // 4, is_in_frame=True)

@@ -1,29 +1,38 @@
-"""Strangers send parts of frames and of logins, and then nothing: nobody else waits for them."""
+"""Strangers send parts of frames and of logins, and then nothing: nobody else waits for them.
+
+Nor for a client whose requests wait for long.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
 from broker.network.connection import AHEAD_BYTES, STRANGER_READ_BYTES, ClientConnection
 from broker.network.deadlines import FRAME_BASE_S, FRAME_SILENCE_S, LOGIN_STEP_S
+from broker.network.dispatch import Handler
+from broker.network.purgatory import Wait
 from broker.network.queued_bytes import STRANGER_FREE_BYTES, STRANGERS_PART
+from broker.network.request_context import RequestContext
 from broker.network.session import ANONYMOUS, Principal, Session, SessionRefused
 from core_log.directory import LogDirectory
+from protocol.api_key import ApiKey
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.network.file_responses import fetch, files
-from tests.broker.served import ECHO, Client, Server, ask, serving
+from tests.broker.served import ECHO, Client, Server, ask, echo, serving
 from tests.stage.waiting import until
 
 LIMIT = 4_000_000
 FRAME_BYTES = 512 * 1024
 FRAME = FRAME_BYTES.to_bytes(4, "big") + bytes(FRAME_BYTES)
 HALF = FRAME[: len(FRAME) // 2]
-PASSWORD = (2).to_bytes(4, "big") + b"in"
+USERS = {b"in": "alice", b"on": "bob"}
 
 
 @attrs.define(eq=False)
@@ -35,18 +44,20 @@ class Door:
     max_frame_bytes: int | None = FRAME_BYTES
 
     def receive(self, frame: memoryview) -> bytes | None:
-        if bytes(frame) != b"in":
+        if bytes(frame) not in USERS:
             raise SessionRefused("a stranger")
         self.takes_frames, self.max_frame_bytes = False, None
-        self.principal = Principal("User", "alice")
+        self.principal = Principal("User", USERS[bytes(frame)])
         return bytes(4)
 
 
 @contextlib.asynccontextmanager
-async def guarded(is_guarded: bool = True) -> AsyncIterator[Server]:
+async def guarded(
+    is_guarded: bool = True, handlers: Mapping[ApiKey, Handler] = ECHO
+) -> AsyncIterator[Server]:
     """Serve a listener with logins, or one without."""
     settings = {"queued_max_request_bytes": str(LIMIT), "socket_request_max_bytes": str(LIMIT)}
-    async with serving(ECHO, **settings) as server:
+    async with serving(handlers, **settings) as server:
 
         def door(listener: str) -> Session:
             return Door()
@@ -56,9 +67,9 @@ async def guarded(is_guarded: bool = True) -> AsyncIterator[Server]:
         yield server
 
 
-async def log_in(server: Server) -> Client:
+async def log_in(server: Server, password: bytes = b"in") -> Client:
     client = await server.client()
-    await client.send(PASSWORD)
+    await client.send(len(password).to_bytes(4, "big") + password)
     assert await client.receive() == b""
     return client
 
@@ -214,3 +225,29 @@ async def test_requests_are_taken_while_a_file_is_sent(tmp_path: Path) -> None:
         sending = asyncio.ensure_future(client.send(*(ask(n, "k" * 1000) for n in range(5000))))
         await until(lambda: server.listener.queued.total >= AHEAD_BYTES, "they are taken")
         sending.cancel()
+
+
+async def test_requests_of_one_user_that_wait_for_long_keep_no_other_user_waiting() -> None:
+    """As fetches do that ask for more than there will be."""
+    size = 32_000
+
+    def wait_for_long(request: FindCoordinatorRequest, context: RequestContext) -> Any:
+        if len(request.key) < size:
+            return echo(request, context)
+        return Wait(("long",), 60_000, lambda expired: None)
+
+    greedy = 2 * LIMIT // size
+    async with guarded(handlers={ApiKey.FIND_COORDINATOR: wait_for_long}) as server:
+        bob = await log_in(server, b"on")
+        await bob.echo()
+        clients = [await log_in(server) for _ in range(greedy)]
+        for client in clients:
+            await client.echo()
+        for client in clients:
+            await client.send(ask(1, "k" * size))
+        await until(lambda: server.listener.queued.total > LIMIT // 2, "they wait")
+
+        for client in (bob, await log_in(server, b"on")):
+            for number in range(20):
+                assert await client.echo(number, "k") == (number, "k")
+        assert server.listener.queued.total < 0.6 * LIMIT
