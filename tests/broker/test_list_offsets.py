@@ -148,6 +148,15 @@ def test_a_partition_asked_twice_is_refused_each_time() -> None:
     assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
+def test_nothing_is_looked_up_for_a_partition_asked_many_times() -> None:
+    """In a thread each of them would decompress the batch. A Wait would be no response."""
+    replicas = Replicas().lead("t")
+    data = encode_batch([(100, None, LARGE, ())], codec=Codec.GZIP)
+    replicas.manager.append(T0, data, all_in_sync=False, zstd_allowed=True, now_ms=1)
+    codes = {part.error_code for part in ask(replicas, *range(1000))}
+    assert codes == {ErrorCode.INVALID_REQUEST}
+
+
 @pytest.mark.parametrize(("topic", "index"), [("nope", 0), ("t", 1)])
 def test_what_the_cluster_does_not_know_is_unknown(topic: str, index: int) -> None:
     (part,) = ask(filled(100), LATEST, topic=topic, index=index)

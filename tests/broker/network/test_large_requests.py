@@ -54,6 +54,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from protocol.registry import API
+from tests.broker.replication.replicas import context
 from tests.broker.spawning import Spawned
 from tests.stage.authorizer import REFUSING
 from tests.stage.waiting import until
@@ -408,6 +409,9 @@ def flooded(threads: CountingThreads) -> Flooded:
     handlers: dict[ApiKey, Handler] = {
         ApiKey.DESCRIBE_GROUPS: handle,
         ApiKey.DELETE_GROUPS: delete,
+        ApiKey.LIST_OFFSETS: lambda request, context: Wait(
+            ("never",), 600_000, lambda expired: None
+        ),
     }
     return Flooded(Stage(handlers, threads), called)
 
@@ -441,6 +445,33 @@ async def test_what_changes_something_does_not_wait_for_what_only_asks(flooded: 
     request = DeleteGroupsRequest(groups_names=["g"] * JUST_LARGE)
     dispatched = await flooded.stage.ask(ApiKey.DELETE_GROUPS, 2, request, client(1))
     assert isinstance(dispatched.outcome, DeleteGroupsResponse)
+
+
+async def test_what_only_asks_does_not_wait_for_what_looks_up_times(flooded: Flooded) -> None:
+    for number in range(4):
+        asking = flooded.stage.ask(ApiKey.LIST_OFFSETS, 5, times(JUST_LARGE), client(number))
+        flooded.asked.append(asyncio.ensure_future(asking))
+    await until(lambda: flooded.stage.waiting == 4 - LARGE_AT_ONCE, "the others wait")
+    assert await flooded.is_served(JUST_LARGE, client(5))
+
+
+def times(size: int) -> ListOffsetsRequest:
+    partitions = [
+        ListOffsetsRequestPartition(partition_index=index, timestamp=1) for index in range(size)
+    ]
+    topics = [ListOffsetsRequestTopic(name="t", partitions=partitions)]
+    return ListOffsetsRequest(replica_id=-1, topics=topics)
+
+
+async def test_large_request_that_is_not_served_in_time_ends_its_connection(
+    flooded: Flooded,
+) -> None:
+    """To say so of each thing would take a turn for all of them."""
+    large = flooded.stage.large
+    handler = flooded.stage.handlers[ApiKey.LIST_OFFSETS]
+    wait = large.sliced(ApiKey.LIST_OFFSETS, handler)(times(JUST_LARGE), context(5))
+    assert isinstance(wait, Wait)
+    assert wait.try_complete(True) == Close("a request was not served in time")
 
 
 class Frame(bytearray):
