@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import selectors
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from broker.process.watchdog import STACK_INTERVAL_S, LongTurn, TurnClock, Watchdog
+from broker.process.watchdog import (
+    EVENTS_A_TURN,
+    STACK_INTERVAL_S,
+    LongTurn,
+    TurnClock,
+    Watchdog,
+)
 from tests.chaos.disks import long_turns
 
 LIMIT_MS = 100
@@ -93,6 +102,46 @@ def test_a_stack_is_logged_once_a_second_at_most(watched: WatchedClock) -> None:
         watched.end(0.2, 0.0)
     assert ends == 49
     assert stacks == 50 * 0.2 / STACK_INTERVAL_S
+
+
+def ready_sockets(clock: TurnClock, count: int) -> list[socket.socket]:
+    """Register so many sockets that can be written to."""
+    pairs = [socket.socketpair() for _ in range(count)]
+    for one, _ in pairs:
+        clock.register(one, selectors.EVENT_WRITE)
+    return [sock for pair in pairs for sock in pair]
+
+
+def test_turn_has_some_of_the_sockets_that_are_ready_and_the_next_ones_have_the_others() -> None:
+    with contextlib.closing(TurnClock()) as clock:
+        sockets = ready_sockets(clock, 3 * EVENTS_A_TURN - 1)
+        turns = [clock.select(0) for _ in range(3)]
+        assert [len(turn) for turn in turns] == [EVENTS_A_TURN, EVENTS_A_TURN, EVENTS_A_TURN - 1]
+        served = {key.fd for turn in turns for key, _ in turn}
+        assert served == {sock.fileno() for sock in sockets[::2]}
+        assert len(clock.select(0)) == EVENTS_A_TURN, "all of them are ready again"
+        for sock in sockets:
+            sock.close()
+
+
+def test_socket_that_is_closed_or_not_waited_for_any_more_is_not_ready_in_a_later_turn() -> None:
+    with contextlib.closing(TurnClock()) as clock:
+        sockets = ready_sockets(clock, 2 * EVENTS_A_TURN)
+        served = {key.fd for key, _ in clock.select(0)}
+        closed, changed, *left = [sock for sock in sockets[::2] if sock.fileno() not in served]
+
+        # Another socket has its number.
+        number = closed.fileno()
+        clock.unregister(closed)
+        closed.close()
+        one, other = socket.socketpair()
+        assert number in (one.fileno(), other.fileno())
+        clock.register(number, selectors.EVENT_READ)
+        clock.modify(changed, selectors.EVENT_READ)
+
+        assert {key.fd for key, _ in clock.select(0)} == {sock.fileno() for sock in left}
+        for sock in (*sockets, one, other):
+            sock.close()
 
 
 def on_watched_loop(work: Callable[[], None], limit_ms: int = LIMIT_MS) -> Watchdog:
