@@ -218,7 +218,7 @@ class GroupHandlers:
             ApiKey.DESCRIBE_GROUPS: partial(
                 describe_groups.handle, groups, self.coordinators.zookeeper_members
             ),
-            ApiKey.LIST_GROUPS: partial(list_groups.handle, groups),
+            ApiKey.LIST_GROUPS: partial(list_groups.handle, groups, self.deferred),
             ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups, self.deferred),
             ApiKey.OFFSET_DELETE: partial(offset_delete.handle, groups, cache.partition_indexes),
         }

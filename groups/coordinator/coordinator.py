@@ -304,12 +304,15 @@ class GroupCoordinator:
         """Describe a group as it is now. Raises ApiError when this is not its coordinator."""
         return listing.describe(self._serving(group_id).shard, group_id)
 
-    def overviews(self) -> tuple[ErrorCode, list[GroupOverview]]:
-        """List the groups of all partitions led here, and the error of those not served."""
+    def overviews(self) -> tuple[ErrorCode, Iterator[GroupOverview]]:
+        """Go through the groups of all partitions led here, as they are when their turn comes.
+
+        With them comes the error of the partitions not served.
+        """
         led_partitions = self.runtime.led_partitions()
         refusals = (led.refusal for led in led_partitions if led.refusal)
         error = min(refusals, default=ErrorCode.NONE)  # loading before failed
-        groups = [group for led in led_partitions for group in listing.overviews(led.shard)]
+        groups = (group for led in led_partitions for group in listing.overviews(led.shard))
         return error, groups
 
     def _serving(self, group_id: str) -> LedPartition[GroupShard]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.state import GroupState
@@ -45,29 +45,21 @@ class GroupDetails:
     members: Sequence[MemberDetails] = ()
 
 
-def overviews(shard: GroupShard) -> list[GroupOverview]:
-    """List all groups of the shard."""
-    with_record = [
-        _overview_by_record(shard, group_id)
-        for group_id in shard.groups
-        if group_id not in shard.live
-    ]
-    live = [
-        GroupOverview(group_id, group.protocol_type, group.state.value)
-        for group_id, group in shard.live.items()
-    ]
-    only_commit = [
-        GroupOverview(group_id, "", GroupState.EMPTY.value)
-        for group_id in shard.offsets.groups()
-        if group_id not in shard.groups and group_id not in shard.live
-    ]
-    return with_record + live + only_commit
+def overviews(shard: GroupShard) -> Iterator[GroupOverview]:
+    """Go through all groups of the shard, as they are when their turn comes."""
+    for group_id in dict.fromkeys((*shard.groups, *shard.live, *shard.offsets.groups())):
+        if shard.knows(group_id):
+            yield GroupOverview(
+                group_id, _protocol_type(shard, group_id), state_of(shard, group_id)
+            )
 
 
-def _overview_by_record(shard: GroupShard, group_id: str) -> GroupOverview:
+def _protocol_type(shard: GroupShard, group_id: str) -> str:
+    if (group := shard.live.get(group_id)) is not None:
+        return group.protocol_type
     # One with members is not live yet while its partition is being loaded.
-    protocol_type = shard.groups[group_id].protocol_type
-    return GroupOverview(group_id, protocol_type, state_of(shard, group_id))
+    metadata = shard.groups.get(group_id)
+    return "" if metadata is None else metadata.protocol_type
 
 
 def state_of(shard: GroupShard, group_id: str) -> str:

@@ -40,11 +40,19 @@ def shard() -> GroupShard:
 
 
 def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:
-    assert overviews(shard()) == [
+    assert list(overviews(shard())) == [
         GroupOverview("live", "consumer", "Stable"),
         GroupOverview("left", "consumer", "Empty"),
         GroupOverview("simple", "", "Empty"),
     ]
+
+
+def test_group_that_is_gone_when_its_turn_comes_is_not_listed() -> None:
+    some = shard()
+    listed = overviews(some)
+    first = next(listed)
+    replay(some, (GroupKey("left"), None))
+    assert [first.group_id, *(overview.group_id for overview in listed)] == ["live", "simple"]
 
 
 def test_group_with_members_is_stable_and_shows_them() -> None:

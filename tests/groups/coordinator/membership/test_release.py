@@ -25,7 +25,7 @@ def leave_for_good(desk: Desk) -> None:
 
 def is_gone(desk: Desk) -> bool:
     is_dead = describe(desk.shard, GROUP_ID).state == DEAD
-    return is_dead and not overviews(desk.shard) and not desk.shard.live
+    return is_dead and not list(overviews(desk.shard)) and not desk.shard.live
 
 
 def test_group_that_is_deleted_while_its_last_record_is_in_flight_is_gone(desk: Desk) -> None:
