@@ -91,8 +91,9 @@ class Cleaning:
                 raise CleaningAborted("its segments have changed")
 
             # Readers go on by what `hold` has opened, while the files are renamed.
-            with self.log.guard:
+            with self.log.guard.reading:
                 await self.work.run_to_end(replacement.hold)
+            with self.log.guard:
                 await self.work.run_to_end(replacement.run)
             self.log.end_replacement(replacement)
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from compaction.job import SourceSegment
 from core_log.config import INT_MAX, LogConfig
 
+MOST_TOGETHER = 50
+"""Segments of one group: the swap keeps the files of all of them open."""
+
 
 def group_segments(
     segments: Sequence[SourceSegment], config: LogConfig
@@ -29,7 +32,8 @@ def group_segments(
 
 def _fit(group: Sequence[SourceSegment], config: LogConfig) -> bool:
     return (
-        sum(segment.size for segment in group) <= config.segment_bytes
+        len(group) <= MOST_TOGETHER
+        and sum(segment.size for segment in group) <= config.segment_bytes
         and sum(segment.index_bytes for segment in group) <= config.segment_index_bytes
         and sum(segment.time_index_bytes for segment in group) <= config.segment_index_bytes
         and group[-1].end_offset - 1 - group[0].base_offset <= INT_MAX

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core_log.loop_guard import off_loop
-from core_log.open_files import open_descriptor
+from core_log.open_files import OPEN_FILES, open_descriptor
 from core_log.segments.segment_file import SegmentFile
 
 LOCK_NAME = ".lock"
@@ -39,13 +39,13 @@ class ReadableDirectory:
     @off_loop
     def files(self) -> list[str]:
         """List the names of its files, sorted."""
-        with os.scandir(self.path) as entries:
+        with OPEN_FILES.with_descriptor(lambda: os.scandir(self.path)) as entries:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     @off_loop
     def children(self) -> list[str]:
         """List the names of the directories in it, sorted."""
-        with os.scandir(self.path) as entries:
+        with OPEN_FILES.with_descriptor(lambda: os.scandir(self.path)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def size(self, name: str) -> int | None:
@@ -61,7 +61,7 @@ class ReadableDirectory:
 
     def read(self, name: str) -> bytes | None:
         """Read a small file, None if there is none."""
-        return self._look_up(name, lambda path: Path(path).read_bytes())
+        return self._look_up(name, _read_whole)
 
     def _look_up(self, name: str, read: Callable[[str], T]) -> T | None:
         """Call `read` with the path of a file. Returns None if there is no such file.
@@ -208,6 +208,11 @@ class LogDirectory(ReadableDirectory):
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
+
+
+def _read_whole(path: str) -> bytes:
+    with open(path, "rb", opener=open_descriptor) as file:
+        return file.read()
 
 
 def _fsync_directory(path: str) -> None:

@@ -29,6 +29,7 @@ from core_log.config import LogConfig
 from core_log.directory_name import MAX_NAME_BYTES, deleted_name, future_name
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
+from core_log.open_files import OPEN_FILES
 from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -84,10 +85,11 @@ class Promotion:
         current = self.current
         own_name = str(self.topic_partition)
         try:
-            if current.directory.name != own_name:
-                current.directory.rename_to(own_name)
-                current.directory.fsync_dir()
-            remove_complete_mark(self.future)
+            with OPEN_FILES.must_end():
+                if current.directory.name != own_name:
+                    current.directory.rename_to(own_name)
+                    current.directory.fsync_dir()
+                remove_complete_mark(self.future)
         except OSError as error:
             # Nobody can say by which name the next start will find it.
             current.guard.fail(error)

@@ -13,6 +13,7 @@ Files, their names, when a segment is rolled and when an index entry is written,
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
@@ -27,6 +28,7 @@ from core_log.damage import BadTail
 from core_log.flush import Flush
 from core_log.guard import Guard
 from core_log.leader_epochs import LeaderEpochs
+from core_log.open_files import OPEN_FILES
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.producers.producer_state import ProducerState
@@ -341,15 +343,15 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
 
-        with self.guard:
+        with self.guard, OPEN_FILES.must_end():
             # There is nothing to remove but an epoch without records.
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
 
             # Checkpoints first: none may lie above the new end after a power loss.
-            offset = self.segments.end_below(offset)
             try:
+                offset = self.segments.end_below(offset)
                 self.lower_checkpoints(offset)
             except OSError as error:  # nothing is truncated yet
                 raise self.guard.refuse(error) from error
@@ -365,9 +367,12 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Delete all segments; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.guard.check()
-        with self.guard:
+        with self.guard, OPEN_FILES.must_end():
             # All bytes go, and the next ones begin at `offset`, which may be lower.
-            self.lower_checkpoints(min(offset, self.segments.first.base_offset))
+            try:
+                self.lower_checkpoints(min(offset, self.segments.first.base_offset))
+            except OSError as error:  # nothing is removed yet
+                raise self.guard.refuse(error) from error
             self.segments.remove_all(self.config, self.monotonic_ms())
             self.leader_epochs.clear()
 
@@ -606,9 +611,10 @@ class Log:
             retention = self.begin_retention(high_watermark, now_ms)
             if retention is None:
                 return 0
+            count = len(retention.segments)
             retention.run()
             self.end_retention(retention)
-        return len(retention.segments)
+        return count
 
     def begin_retention(
         self, high_watermark: int, now_ms: int, *, may_sync: bool = True
@@ -646,7 +652,7 @@ class Log:
         logger.info("%s: %d segments deleted: %s", self.topic_partition, count, why)
         return Retention(
             self.directory,
-            removed,
+            deque(removed),
             self.history.snapshots.take_before(start_offset),
             self.leader_epochs,
             self.segments.flushes.name_changes,
@@ -675,8 +681,9 @@ class Log:
         if replacement is None:
             return False
 
-        with self.guard:
+        with self.guard.reading:
             replacement.hold()
+        with self.guard:
             replacement.run()
         self.end_replacement(replacement)
         return True
@@ -789,7 +796,10 @@ class Log:
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, monotonic_ms)
         except OSError:
-            with self.guard:  # otherwise the active segment could not be written to again
+            with (
+                self.guard,
+                OPEN_FILES.must_end(),
+            ):  # otherwise the active segment could not be written to again
                 active.activate(self.config)
             raise
 

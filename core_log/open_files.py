@@ -8,20 +8,27 @@ scarce, and one that is busy never opens anything.
 Closing is letting go: a file that is in use in another thread, or on its way to a client, is closed
 when that is over, and its descriptor does not become another file's meanwhile.
 
+Some descriptors are spare. Work that may not stop half-way, such as a truncation, gets them when
+nothing else is left (`must_end`): a lack of descriptors passes, while a log that is neither as it
+was nor as it is to be has to wait for the next start.
+
 A file that is closed with bytes that are not on disk is synced later by another descriptor. Linux
 reports to that one an error that nobody was told of (from 4.13 on).
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 from weakref import ReferenceType
 
 import attrs
+
+from core_log.storage import NO_DESCRIPTOR
 
 MOST_OPEN = 512
 """Files that are kept open in a process that does not know how many it may have."""
@@ -29,7 +36,8 @@ SECOND_CHANCES = 32
 """Files that are looked at, and kept, before one is closed: a bound for a turn of the loop."""
 CLOSED_TOGETHER = 64
 """Files that are closed at once where the process has no descriptor left."""
-NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+SPARE = 16
+"""Descriptors that are kept for work that must not end half-way."""
 
 T = TypeVar("T")
 
@@ -53,6 +61,8 @@ class OpenFiles:
 
     most: int = MOST_OPEN
     _files: OrderedDict[int, ReferenceType[ReopenableFile]] = attrs.field(factory=OrderedDict)
+    _spare: list[int] = attrs.field(factory=list)
+    _of_thread: threading.local = attrs.field(factory=threading.local)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -88,16 +98,54 @@ class OpenFiles:
     def with_descriptor(self, open_file: Callable[[], T]) -> T:
         """Call what opens a file; if no descriptor is left, close files at rest, and call it again.
 
-        Raises OSError.
+        Work that must end gets the spare descriptors then. Raises OSError.
         """
         try:
             return open_file()
         except OSError as error:
-            if error.errno not in NO_DESCRIPTOR or not self._files:
+            if error.errno not in NO_DESCRIPTOR:
                 raise
         # Sockets, and others, have taken what was meant for files (fault outside-O6).
         self.close_down_to(max(0, len(self._files) - CLOSED_TOGETHER))
-        return open_file()
+        while True:
+            try:
+                return open_file()
+            except OSError as error:
+                # A socket may be faster, and take the one that was given up.
+                if error.errno not in NO_DESCRIPTOR or not self._give_up_spare():
+                    raise
+
+    @contextlib.contextmanager
+    def must_end(self) -> Iterator[None]:
+        """Let the block have the spare descriptors, in this thread."""
+        self.keep_spare()
+        before = self._is_to_end
+        self._of_thread.is_to_end = True
+        try:
+            yield
+        finally:
+            self._of_thread.is_to_end = before
+            self.keep_spare()
+
+    def keep_spare(self) -> None:
+        """Have `SPARE` descriptors in hand again, as far as there are any."""
+        with contextlib.suppress(OSError):
+            while len(self._spare) < SPARE:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    @property
+    def _is_to_end(self) -> bool:
+        return getattr(self._of_thread, "is_to_end", False)
+
+    def _give_up_spare(self) -> bool:
+        """Close a spare descriptor for work that must end; return whether there was one."""
+        if not self._is_to_end:
+            return False
+        try:
+            os.close(self._spare.pop())
+        except IndexError:
+            return False
+        return True
 
 
 OPEN_FILES = OpenFiles()

@@ -7,11 +7,13 @@ back one without another would leave a hole in the log.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import attrs
 
 from core_log.leader_epochs import LeaderEpochs
+from core_log.open_files import OPEN_FILES
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.segments.file_name import DELETED
 from core_log.segments.segment import Segment
@@ -27,7 +29,7 @@ class Retention:
     """
 
     directory: Directory
-    segments: Sequence[Segment]
+    segments: deque[Segment]
     snapshot_offsets: Sequence[int]
     epochs: LeaderEpochs
     name_changes: int
@@ -38,15 +40,18 @@ class Retention:
 
         A lack of room keeps none of them: the epochs are written with the next flush as well.
         """
-        for segment in self.segments:
-            # The name of the segment before must be gone for good first.
-            self.directory.fsync_dir()
-            self.renamed += segment.rename_files(DELETED)
-        # No start reads the log from below its new start.
-        for offset in self.snapshot_offsets:
-            self.directory.remove(snapshot_name(offset))
-        try:
-            self.epochs.save()
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
+        with OPEN_FILES.must_end():
+            while self.segments:
+                # The name of the segment before must be gone for good first.
+                self.directory.fsync_dir()
+                self.renamed += self.segments[0].rename_files(DELETED)
+                # There may be more segments than descriptors: what nobody reads is closed.
+                self.segments.popleft()
+            # No start reads the log from below its new start.
+            for offset in self.snapshot_offsets:
+                self.directory.remove(snapshot_name(offset))
+            try:
+                self.epochs.save()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise

@@ -17,7 +17,9 @@ BytesLike = bytes | bytearray | memoryview
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that is full, not bad: room can be made."""
-OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or machine, that can open nothing now."""
+OUT_OF_RESOURCES = (*NO_DESCRIPTOR, errno.ENOMEM, errno.EINTR)
 """Errors of a process, or machine, that is short of something. The disk is not to blame."""
 INNOCENT = (*DISK_FULL, *OUT_OF_RESOURCES)
 """All errors after which the disk is not suspected."""
@@ -162,10 +164,16 @@ class SyncFailed(OSError):
 
 
 def sync(file: StorageFile) -> None:
-    """Return when the bytes are safe from a power loss. Raises SyncFailed."""
+    """Return when the bytes are safe from a power loss. Raises SyncFailed.
+
+    Raises another OSError, with nothing lost, for a file that cannot be opened for it now.
+    """
     try:
         file.fsync()
     except OSError as error:
+        # It was closed at rest: no sync was tried, and the next one covers its bytes.
+        if error.errno in NO_DESCRIPTOR:
+            raise
         raise SyncFailed(error.errno, error.strerror) from error
 
 

@@ -120,6 +120,7 @@ def raise_open_files_limit() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     OPEN_FILES.most = log_files_limit()
+    OPEN_FILES.keep_spare()
 
 
 def collect_cycles_seldom() -> None:

@@ -14,6 +14,7 @@ import attrs
 
 from core_log.damage import EVERYTHING
 from core_log.guard import Guard
+from core_log.open_files import OPEN_FILES
 from core_log.producers.producer_snapshots import ProducerSnapshots
 from core_log.producers.producer_state import NONE, ProducerState
 from core_log.producers.transactions import EndOfTransaction, note_abort, read_end
@@ -89,7 +90,8 @@ class ProducerHistory:
         """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown."""
         batch = None if batch_of is None else batch_of(marker)
         try:
-            end = read_end(marker, self.segments, batch)
+            with OPEN_FILES.must_end():
+                end = read_end(marker, self.segments, batch)
         except OSError as error:
             self.guard.fail(error)
             return NONE
@@ -104,7 +106,8 @@ class ProducerHistory:
         if not end.is_abort:
             return
         try:
-            note_abort(marker, self.segments, self.state)
+            with OPEN_FILES.must_end():
+                note_abort(marker, self.segments, self.state)
         except OSError as error:
             # Readers of committed data would not know of an aborted transaction.
             self.guard.fail(error)

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from core_log.open_files import OPEN_FILES
 from core_log.segments.file_name import (
     ALL_SUFFIXES,
     CLEANED,
@@ -75,14 +76,15 @@ class Replacement:
         directory, base_offset = first.directory, first.base_offset
 
         # Steps 1 to 3 of the module's head.
-        _rename(directory, base_offset, CLEANED, SWAP)
-        directory.fsync_dir()
-        for original in self.originals:
-            self.renamed += original.rename_files(DELETED)
-        directory.fsync_dir()
-        # The log's next flush syncs this name, before another pass begins.
-        _rename(directory, base_offset, SWAP, "")
-        self.copy = Segment.load(directory, base_offset, self.monotonic_ms)
+        with OPEN_FILES.must_end():
+            _rename(directory, base_offset, CLEANED, SWAP)
+            directory.fsync_dir()
+            for original in self.originals:
+                self.renamed += original.rename_files(DELETED)
+            directory.fsync_dir()
+            # The log's next flush syncs this name, before another pass begins.
+            _rename(directory, base_offset, SWAP, "")
+            self.copy = Segment.load(directory, base_offset, self.monotonic_ms)
 
 
 def _check_indexes(directory: Directory, base_offset: int) -> None:

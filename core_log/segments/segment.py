@@ -160,6 +160,7 @@ class Segment:
 
         Raises OSError.
         """
+        self.log.hold()
         self.offset_index.file.hold()
         self.time_index.file.hold()
         self._held = HeldFiles(self.modified_ms, self._read_transaction_index())

@@ -119,10 +119,8 @@ class SegmentList:
     def truncate_to(self, offset: int, config: LogConfig, monotonic_ms: int) -> None:
         """End with the batch that ends at `offset`. Raises OSError."""
         count = self.floor(offset) + 1
-        removed = self.segments[count:]
-        # The last segment goes first, so no crash leaves a hole.
-        self._keep(self.segments[:count], removed[::-1], config, monotonic_ms)
-        if removed:
+        if count < len(self.segments):
+            self._keep(count, config, monotonic_ms)
             self.directory.fsync_dir()  # otherwise they may stand behind a shorter segment
             self.active.activate(config)
         self.active.truncate_to(offset, monotonic_ms)
@@ -135,7 +133,7 @@ class SegmentList:
 
     def remove_all(self, config: LogConfig, monotonic_ms: int) -> None:
         """Take out all segments. The caller begins a new one. Raises OSError."""
-        self._keep([], self.segments[::-1], config, monotonic_ms)
+        self._keep(0, config, monotonic_ms)
 
     def begin_replacement(self, replaced: Sequence[int], monotonic_ms: int) -> Replacement | None:
         """Begin to put the `.cleaned` files of the first of `replaced` in the place of all.
@@ -350,20 +348,22 @@ class SegmentList:
             for segment, end_offset in zip(self.segments, ends, strict=True)
         ]
 
-    def _keep(
-        self, kept: list[Segment], removed: list[Segment], config: LogConfig, monotonic_ms: int
-    ) -> None:
-        """Go on with the `kept` segments, and mark the files of the `removed` ones.
+    def _keep(self, count: int, config: LogConfig, monotonic_ms: int) -> None:
+        """Go on with the first `count` segments, and mark the files of the others.
 
+        The last one goes first, so no crash leaves a hole, and each removal is on disk before the
+        next one: a power loss that brought back one segment without another would leave one, too.
         Whoever iterates over the list goes on over the old one, and its files stay readable until
-        nobody holds them. Each removal is on disk before the next one: a power loss that brought
-        back one segment without another would leave a hole in the log.
+        nobody holds them. Those that nobody holds are closed one by one: there may be more
+        segments than descriptors.
         """
-        for number, segment in enumerate(removed):
-            if number:
+        due_ms = monotonic_ms + config.file_delete_delay_ms
+        last = len(self.segments) - 1
+        for number in range(last, count - 1, -1):
+            if number < last:
                 self.directory.fsync_dir()
-            self._deleted_files.mark([segment], monotonic_ms + config.file_delete_delay_ms)
-        self.segments = kept
+            self._deleted_files.mark([self.segments[number]], due_ms)
+            self.segments = self.segments[:number]
         self._positions.clear()
 
     def _locate(self, offset: int) -> tuple[Segment, int]:

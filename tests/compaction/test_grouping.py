@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from compaction.grouping import group_segments
+from compaction.grouping import MOST_TOGETHER, group_segments
 from compaction.job import SourceSegment
 from core_log.config import INT_MAX, LogConfig
 
@@ -41,6 +41,11 @@ def test_groups_have_no_more_offset_index_than_a_segment_may() -> None:
 
 def test_groups_have_no_more_time_index_than_a_segment_may() -> None:
     assert bases(NINE, segment_index_bytes=72) == THREES
+
+
+def test_groups_of_tiny_segments_have_a_bound() -> None:
+    tiny = [SourceSegment(n, n + 1, 100, 0, 0, 0) for n in range(2 * MOST_TOGETHER + 1)]
+    assert [len(group) for group in bases(tiny)] == [MOST_TOGETHER, MOST_TOGETHER, 1]
 
 
 def test_no_segments_are_no_group() -> None:
