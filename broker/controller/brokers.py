@@ -14,11 +14,14 @@ from broker.controller.effects import (
     Repeat,
     WritePartitionStates,
 )
-from broker.controller.events import BrokersChanged, ReassignmentsDue
+from broker.controller.events import BrokersChanged, PartitionsAffected, ReassignmentsDue
 from broker.controller.partitions import settle
 from broker.controller.replicas import bring_online, is_new, take_offline
 from broker.controller.state import ControllerState, Replica
 from protocol.topic_partition import TopicPartition
+
+PARTITIONS_A_TURN = 500
+"""Partitions that are settled between two turns of the event loop, when brokers change."""
 
 
 def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
@@ -59,7 +62,14 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     effects += [OpenChannel(after[broker_id]) for broker_id in sorted(new | changed)]
     effects += describe(state, before, ())
     effects += describe(state, new, state.partitions())
-    effects += settle(state, sorted(affected), leader_and_isr_to=new)
+    ordered = sorted(affected)
+    some = ordered[:PARTITIONS_A_TURN]
+    effects += settle(state, some, leader_and_isr_to=new)
+    # The others in later turns of the loop: nothing but what these lead to is decided before.
+    for first in range(PARTITIONS_A_TURN, len(ordered), PARTITIONS_A_TURN):
+        later = tuple(ordered[first : first + PARTITIONS_A_TURN])
+        of_gone = frozenset(left.intersection(later))
+        effects.append(Repeat(PartitionsAffected(later, of_gone, frozenset(new))))
 
     # Work that waited for a broker goes on.
     waiting = tuple(
@@ -71,10 +81,16 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
         effects.append(Repeat(ReassignmentsDue(waiting)))
     for topic in sorted(state.deletions):
         effects += deletion.resume_deletion(state, topic)
-    effects += _refresh_unwritten(state, left, effects)
+    effects += _refresh_unwritten(state, left.intersection(some), effects)
     if bounced:
         effects.append(Repeat(event))
     return effects
+
+
+def handle_partitions_affected(state: ControllerState, event: PartitionsAffected) -> list[Effect]:
+    """Settle some of many partitions that a change of brokers concerns."""
+    effects = settle(state, event.partitions, leader_and_isr_to=event.new)
+    return effects + _refresh_unwritten(state, event.left, effects)
 
 
 def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> list[Replica]:

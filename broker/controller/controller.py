@@ -466,6 +466,8 @@ class Controller:
             logger.warning("the ids of %d topics are not pinned: %r", len(effect.topics), error)
 
     async def _repeat(self, effect: Repeat) -> Event:
+        # The loop's other work comes in between.
+        await asyncio.sleep(0)
         return effect.event
 
 

@@ -48,6 +48,7 @@ from broker.controller.events import (
     LeadershipRead,
     LogDirEventsRead,
     NewSession,
+    PartitionsAffected,
     PartitionStatesRead,
     PartitionStatesWritten,
     PinningDue,
@@ -102,6 +103,7 @@ ON_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effe
     ClusterRead: failover.handle_cluster_read,
     # Brokers, topics and their states.
     BrokersChanged: brokers.handle_brokers_changed,
+    PartitionsAffected: brokers.handle_partitions_affected,
     TopicsChanged: partitions.handle_topics_changed,
     AssignmentsRead: partitions.handle_assignments_read,
     PartitionStatesRead: partitions.handle_partition_states_read,

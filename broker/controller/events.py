@@ -320,6 +320,18 @@ class ShutdownStep:
     broker_id: int
 
 
+@frozen
+class PartitionsAffected:
+    """A change of brokers concerns these partitions, among many others.
+
+    `left` are those with a replica on a broker that is gone, `new` the brokers that came.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    left: frozenset[TopicPartition]
+    new: frozenset[int]
+
+
 # --- requests: each gets one Reply. The shell gives out `request_id`. --------------------------
 
 
@@ -407,6 +419,7 @@ Event = (
     | PinningDue
     | ElectionStep
     | ShutdownStep
+    | PartitionsAffected
     | ShutdownRequested
     | ElectionRequested
     | ReassignmentRequested

@@ -244,6 +244,8 @@ class ControllerState:
 
     def replicas_on(self, brokers: Collection[int]) -> list[Replica]:
         """Return the replicas that these brokers keep."""
+        if not brokers:
+            return []
         return [
             (partition, broker_id)
             for partition, broker_id in self.replicas_of(self.partitions())

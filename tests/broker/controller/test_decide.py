@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
+from broker.controller.brokers import PARTITIONS_A_TURN
 from broker.controller.effects import (
     ClearNotifications,
     CloseChannel,
@@ -18,6 +19,7 @@ from broker.controller.effects import (
     ReadCluster,
     ReadPartitionStates,
     ReadUncleanElection,
+    RefreshLeadership,
     RegisterBroker,
     Repeat,
     SendLeaderAndIsr,
@@ -36,6 +38,7 @@ from broker.controller.events import (
     ElectionLost,
     FailoverFailed,
     NewSession,
+    PartitionsAffected,
     PartitionStatesRead,
     PartitionStatesWritten,
     SessionExpired,
@@ -51,6 +54,7 @@ from tests.broker.controller.script import (
     EPOCH,
     P0,
     P1,
+    ControllerScript,
     active_state,
     broker,
     brokers_changed,
@@ -487,3 +491,39 @@ def test_answer_from_before_the_broker_bounced_says_nothing_of_what_it_was_asked
     decide(state, StopReplicaResponseReceived(1, deleted=(P0,), broker_epoch=10))
     gone = decide(state, StopReplicaResponseReceived(2, deleted=(P0,), broker_epoch=11))
     assert gone == [DeleteTopicZnodes("t")]
+
+
+def test_very_many_partitions_of_a_broker_that_died_are_settled_some_a_turn() -> None:
+    count = 2 * PARTITIONS_A_TURN + 1
+    partitions = [TopicPartition("t", index) for index in range(count)]
+    # All but the last are led by the broker that dies; that one's leader knows it in sync.
+    leaders = {partition: led_by(2, (2, 1)) for partition in partitions[:-1]}
+    leaders[partitions[-1]] = led_by(1, (1,))
+    state = active_state((1, 2), dict.fromkeys(range(count), (2, 1)), leaders)
+    script = ControllerScript(state)
+
+    effects = script.take(brokers_changed([1]))
+
+    written = [len(effect.writes) for effect in effects if isinstance(effect, WritePartitionStates)]
+    assert written == [PARTITIONS_A_TURN, PARTITIONS_A_TURN]
+    assert {state.leadership[partition].state.leader for partition in partitions} == {1}
+    repeated = [effect.event for effect in effects if isinstance(effect, Repeat)]
+    assert [type(event) for event in repeated] == [PartitionsAffected, PartitionsAffected]
+    assert RefreshLeadership((partitions[-1],)) in effects
+
+
+def test_very_many_partitions_of_a_broker_that_is_back_are_all_announced_to_it() -> None:
+    count = PARTITIONS_A_TURN + 1
+    partitions = [TopicPartition("t", index) for index in range(count)]
+    leaders = {partition: led_by(1, (1,)) for partition in partitions}
+    state = active_state((1,), dict.fromkeys(range(count), (2, 1)), leaders)
+
+    effects = ControllerScript(state).take(brokers_changed([1, 2]))
+
+    announced = [
+        led.partition
+        for effect in effects
+        if isinstance(effect, SendLeaderAndIsr) and effect.broker_id == 2
+        for led in effect.partitions
+    ]
+    assert announced == partitions
