@@ -49,6 +49,7 @@ ALSO: dict[str, set[str]] = {
         "clients.named_object",
         "clients.command_line.output",
         "clients.command_line.point_in_time",
+        "clients.command_line.printing",
         "clients.command_line.progress",
         "clients.command_line.sessions",
     },

@@ -36,6 +36,7 @@ from clients.command_line.output import (
     target_options_beside_cluster,
     zookeeper_address,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import zookeeper_session
 from protocol.acls import AclBinding, AclFilter, AclWord, Operation, PatternType
 
@@ -328,7 +329,7 @@ async def _confirm(cluster: ClusterAccess, filters: Sequence[AclFilter]) -> None
         {binding for wanted in filters for binding in await cluster.describe_acls(wanted)}
     )
     for binding in chosen:
-        click.echo(" ".join(str(value) for value in _item(binding).values()), err=True)
+        say(" ".join(str(value) for value in _item(binding).values()), err=True)
     click.confirm(f"Remove these {len(chosen)} ACLs?", abort=True, err=True)
 
 

@@ -16,6 +16,7 @@ from broker.kbroker.topic_rows import (
 )
 from clients.admin.descriptions import ClusterDescription
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession, get_if_there
@@ -100,7 +101,7 @@ async def print_cluster(target: Target, output: str, watch: float | None, by_hos
             if watch is None:
                 return
 
-            click.echo()
+            say()
             await asyncio.sleep(watch)
 
 
@@ -113,7 +114,7 @@ def print_item(item: Item, output: str, by_host: bool) -> None:
 
     # A CSV file has the rows alone.
     if output != "csv":
-        click.echo(format_summary(item))
+        print_text(format_summary(item))
     show(hosts if by_host else Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
 
 

@@ -29,6 +29,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from protocol.frozen import frozen
 
 T = TypeVar("T")
@@ -186,10 +187,10 @@ def describe(target: Target, output: str, resource: ConfigResource, everything: 
         show(Listing("configs", COLUMNS, items), output)
         return
 
-    click.echo(f"{'All' if everything else 'Dynamic'} configs for {format_resource(resource)} are:")
+    say(f"{'All' if everything else 'Dynamic'} configs for {format_resource(resource)} are:")
     for item in items:
         value = "null" if item["value"] is None else item["value"]
-        click.echo(
+        say(
             f"  {item['config']}={value} sensitive={str(item['sensitive']).lower()}"
             f" synonyms={{{', '.join(item['synonyms'])}}}"
         )
@@ -341,7 +342,7 @@ def alter(
 
     if is_table(output):
         if error is None:
-            click.echo(f"Completed updating config for {format_resource(resource)}.")
+            say(f"Completed updating config for {format_resource(resource)}.")
         show(Listing("configs", ENTITY_COLUMNS, [], failures), output)
     else:
         items = [_entity_item(resource)] if error is None else []

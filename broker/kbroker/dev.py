@@ -11,6 +11,7 @@ from broker.kbroker.local_cluster import LocalCluster, hold_directory
 from broker.kbroker.security_folder import ADMIN, ALICE, SecurityFolder
 from broker.settings.one_of_many import METRICS_PORT
 from clients.command_line.output import KeyValue
+from clients.command_line.printing import say
 from protocol.settings import convert
 
 PORT = click.IntRange(0, 65535)
@@ -115,15 +116,15 @@ async def run(cluster: LocalCluster, with_parent: bool = False) -> None:
     with hold_directory(cluster.directory):
         try:
             if await run_until_stopped(stop, cluster.start()):
-                click.echo(
+                say(
                     f"ready bootstrap={cluster.bootstrap} zookeeper={cluster.zookeeper} "
                     f"data={cluster.directory}"
                 )
                 for url in cluster.metrics_urls:
-                    click.echo(f"metrics {url}", err=True)
+                    say(f"metrics {url}", err=True)
                 if cluster.security is not None:
                     tell_of_clients(cluster.security)
-                await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
+                await run_until_stopped(stop, cluster.watch(partial(say, err=True)))
 
                 # ZooKeeper goes on without brokers: they may be started again by hand.
                 await stop.wait()
@@ -134,6 +135,6 @@ async def run(cluster: LocalCluster, with_parent: bool = False) -> None:
 def tell_of_clients(security: SecurityFolder) -> None:
     """Print on stderr where clients find their settings."""
     for user, rights in ((ADMIN, "may do everything"), (ALICE, "may do what ACLs allow")):
-        click.echo(f"{user} {rights}: settings in {security.settings_file(user)}", err=True)
-        click.echo(f"  for librdkafka: {security.librdkafka_file(user)}", err=True)
-    click.echo(f"commands that write to ZooKeeper: {security.zookeeper_file}", err=True)
+        say(f"{user} {rights}: settings in {security.settings_file(user)}", err=True)
+        say(f"  for librdkafka: {security.librdkafka_file(user)}", err=True)
+    say(f"commands that write to ZooKeeper: {security.zookeeper_file}", err=True)

@@ -26,6 +26,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -235,9 +236,9 @@ def show_verdicts(
         ):
             names = ", ".join(str(partition) for partition in codes if codes[partition] is code)
             if names:
-                click.echo(f"{sentence} {names}")
+                say(f"{sentence} {names}")
         if not verdicts:
-            click.echo("No partition needs an election.")
+            say("No partition needs an election.")
 
         # The sentences stand in place of the rows.
         items = []

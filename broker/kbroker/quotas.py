@@ -25,6 +25,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 
 T = TypeVar("T")
@@ -201,7 +202,7 @@ def alter(
     failures = [] if error is None else [Failure.of(_name(entity), error)]
     if is_table(output):
         if error is None:
-            click.echo(f"Completed updating quotas of {_name(entity)}.")
+            say(f"Completed updating quotas of {_name(entity)}.")
         show(Listing("quotas", ENTITY_COLUMNS, [], failures), output)
     else:
         show(Listing("quotas", ENTITY_COLUMNS, [] if error else [item], failures), output)

@@ -14,6 +14,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 from protocol.topic_partition import TopicPartition
 
@@ -82,7 +83,7 @@ def command(
     # A sentence for people; data formats list the partitions that remain.
     if is_table(output):
         if not remaining:
-            click.echo(
+            say(
                 f"Controlled shutdown of broker {broker_id}: it leads no partition that has "
                 "other replicas. Its process still runs: stop it now (SIGTERM)."
             )
@@ -107,5 +108,5 @@ async def move_leaders(
                 return remaining
 
             retries -= 1
-            click.echo(f"{len(remaining)} partitions remain; {retries} attempts left", err=True)
+            say(f"{len(remaining)} partitions remain; {retries} attempts left", err=True)
             await asyncio.sleep(retry_interval_ms / 1000)

@@ -22,6 +22,7 @@ from broker.server import Broker
 from broker.settings.config import load_broker_config
 from broker.settings.one_of_many import derive_settings
 from clients.command_line.output import KeyValue, read_properties
+from clients.command_line.printing import say
 from core_log.meta_properties import META_PROPERTIES
 from core_log.open_files import OPEN_FILES
 from protocol.metrics import Metrics
@@ -137,7 +138,7 @@ async def supervise(supervisor: Supervisor, with_parent: bool) -> None:
         stop_with_parent(stop)
 
     async def run() -> None:
-        click.echo(f"ready bootstrap={await supervisor.start()}")
+        say(f"ready bootstrap={await supervisor.start()}")
         await supervisor.watch()
 
     try:
@@ -160,7 +161,7 @@ async def serve(
     # A note is no error: Kafka's own server.properties must start unchanged.
     config, notes = load_broker_config(properties)
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
     metrics = Metrics()
     clock.count_in(metrics)
@@ -172,7 +173,7 @@ async def serve(
                 collect_cycles_seldom()
                 # It has the process before this one (fault outside-O15).
                 note_pid(pid_file)
-                click.echo(f"ready bootstrap={broker.bootstrap}")
+                say(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)
         finally:
             await broker.close()

@@ -40,6 +40,7 @@ from clients.command_line.output import (
     show_what_was_said,
     target_options,
 )
+from clients.command_line.printing import print_text
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 
@@ -304,7 +305,7 @@ def describe(
             lines = [] if active else [format_topic_line(topic)]
             lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
-                click.echo("\n".join(lines))
+                print_text("\n".join(lines))
 
 
 async def build_items(

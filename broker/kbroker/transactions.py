@@ -32,10 +32,10 @@ from clients.command_line.output import (
     Target,
     is_table,
     output_option,
-    plain,
     show,
     target_options,
 )
+from clients.command_line.printing import plain, say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError, UnsupportedApi
@@ -485,7 +485,7 @@ def abort(
 
     item = asyncio.run(run())
     if is_table(output):
-        click.echo(f"Aborted the transaction of producer {item['producer_id']} on {partition}.")
+        say(f"Aborted the transaction of producer {item['producer_id']} on {partition}.")
     else:
         show(Listing("aborted-transactions", ABORTED_COLUMNS, [item]), output)
 
@@ -540,7 +540,7 @@ async def _refuse_to_tear(admin: Admin, partition: TopicPartition, producer_id: 
     try:
         last = (await find_last_transactions(admin, [producer_id])).get(producer_id)
     except UnsupportedApi as error:
-        click.echo(f"not checked whether a coordinator will end the transaction: {error}", err=True)
+        say(f"not checked whether a coordinator will end the transaction: {error}", err=True)
         return
 
     if last is not None and isinstance(last.description, KgroupError):

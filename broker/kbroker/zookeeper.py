@@ -7,6 +7,7 @@ import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
 from clients.command_line.output import Target, read_properties, target_options
+from clients.command_line.printing import say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import open_zookeeper
 from protocol.zookeeper_security import JAAS
@@ -57,7 +58,7 @@ async def serve(zookeeper: EmbeddedZooKeeper) -> None:
 
     try:
         if await run_until_stopped(stop, zookeeper.start()):
-            click.echo(f"ready zookeeper={zookeeper.connect_string}")
+            say(f"ready zookeeper={zookeeper.connect_string}")
             await stop.wait()
     finally:
         # A start that was cut short may have left a process.
@@ -111,4 +112,4 @@ async def change(target: Target, *, secure: bool) -> None:
                 nodes += 1
     finally:
         await session.close()
-    click.echo(f"{nodes} nodes {'belong to the brokers' if secure else 'are open'}.")
+    say(f"{nodes} nodes {'belong to the brokers' if secure else 'are open'}.")

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED
+from clients.command_line.printing import plain, say
 from protocol.version import COMPILED, __version__
 
 P = ParamSpec("P")
@@ -28,7 +29,7 @@ class CommandFailed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message as all our errors are printed."""
-        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+        say(f"error: {self.format_message()}", err=True)
 
 
 class Misused(CommandFailed):
@@ -91,7 +92,11 @@ class CommandGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except click.ClickException as error:
+            # click itself prints it, and names of members may be in it.
+            error.message = plain(error.message)  # type: ignore[misc]  # Final in click
+            raise
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             # click itself ends with these.
             raise
         except Exception as raised:
@@ -158,5 +163,5 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         return
 
     form = "compiled" if COMPILED else "pure Python"
-    click.echo(f"{ctx.find_root().info_name} {__version__} ({form})")
+    say(f"{ctx.find_root().info_name} {__version__} ({form})")
     ctx.exit()

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TypeVar
 
 import attrs
-import click
 
-from clients.command_line.output import INTERRUPTED, Failure, plain
+from clients.command_line.output import INTERRUPTED, Failure
+from clients.command_line.printing import say
 from clients.errors import KgroupError
 
 K = TypeVar("K")
@@ -60,7 +60,7 @@ class Interrupts:
         """Print on stderr what was done, at once, where there are several things to do."""
         if self.several:
             # At the end only those would know it who wait for the end (fault scale-C3).
-            click.echo(plain(sentence), err=True)
+            say(sentence, err=True)
 
     async def pause(self, seconds: float) -> None:
         """Wait, or until the command is interrupted."""
@@ -112,7 +112,7 @@ def heeding_interrupts(*, several: bool = False) -> Iterator[Interrupts]:
     def note() -> None:
         interrupts.ask()
         stop_heeding()
-        click.echo("interrupted: what is in work is finished; Ctrl-C again ends at once", err=True)
+        say("interrupted: what is in work is finished; Ctrl-C again ends at once", err=True)
 
     # Elsewhere than in the main thread there are no signals.
     with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):

@@ -10,7 +10,6 @@ import csv
 import functools
 import importlib.util
 import io
-import json
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
+from clients.command_line.printing import json_text, plain, print_text, say
 from protocol.frozen import frozen
 
 if TYPE_CHECKING:
@@ -41,16 +41,6 @@ DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 
 
 # --- What is printed -----------------------------------------------------------------------------
-
-
-def plain(value: object) -> str:
-    """Return the text of a cell: `-` for None; characters that could control a terminal escaped."""
-    text = "-" if value is None else str(value)
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 @frozen
@@ -75,8 +65,8 @@ class Column:
     def cell(self, item: Mapping[str, Any]) -> str:
         """Return the text of the cell in a row."""
         if self.row_text is not None:
-            return self.row_text(item)
-        return self.text(item.get(self.key))
+            return plain(self.row_text(item))
+        return plain(self.text(item.get(self.key)))
 
     @key.default
     def _key_of_title(self) -> str:
@@ -133,7 +123,7 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
     """Print a listing in a format of `--output`. Exits with 1 if it has failures."""
     # JSON has every column, and the failures too.
     if output == "json":
-        click.echo(envelope(listing))
+        print_text(envelope(listing))
     else:
         wide = verbose or output == "wide"
         columns = [column for column in listing.columns if wide or not column.wide]
@@ -149,13 +139,14 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
             )
 
         if text:
-            click.echo(text)
+            print_text(text)
         if listing.verdict is not None and output != "csv":
-            click.echo(f"\n{listing.verdict}")
+            say()
+            say(listing.verdict)
 
         if is_table(output) and (wide or sys.stdout.isatty()):
             for sentence in listing.summaries:
-                click.echo(sentence, err=True)
+                say(sentence, err=True)
 
         # Neither table nor CSV has room for failures.
         report(listing.errors)
@@ -177,7 +168,7 @@ def show_verdicts(
     """Print `sentence` for each item that succeeded, and the failures; exit 1 at a failure."""
     for name, error in verdicts.items():
         if error is None and is_table(output):
-            click.echo(sentence.format(plain(name)))
+            say(sentence.format(name))
     show_what_was_said(kind, column, verdicts, output)
 
 
@@ -189,7 +180,7 @@ def say_done(sentence: str, output: str, *, several: bool) -> None:
     """
     if is_table(output) or several:
         # Else nobody knows it who does not wait for the end (fault scale-C3).
-        click.echo(plain(sentence), err=not is_table(output))
+        say(sentence, err=not is_table(output))
 
 
 def show_what_was_said(
@@ -205,7 +196,7 @@ def show_what_was_said(
 def report(failures: Iterable[Failure]) -> None:
     """Print one line per failure on stderr."""
     for failure in failures:
-        click.echo(f"error: {failure.what}: {failure.message}", err=True)
+        say(f"error: {failure.what}: {failure.message}", err=True)
 
 
 def _tables(listing: Listing) -> list[list[Mapping[str, Any]]]:
@@ -307,7 +298,7 @@ def envelope(listing: Listing) -> str:
     }
     if listing.kind in VERDICTS:
         content["verdict"] = listing.verdict
-    return json.dumps(content, indent=2, ensure_ascii=False)
+    return json_text(content, indent=2)
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

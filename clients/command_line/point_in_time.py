@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from clients.command_line.output import plain
+from clients.command_line.printing import plain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

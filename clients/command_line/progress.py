@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 
 import click
 
+from clients.command_line.printing import plain
+
 INTERVAL_S = 1
 """What ends sooner shows nothing."""
 
@@ -29,7 +31,7 @@ async def showing_progress(work: str | Callable[[], str]) -> AsyncIterator[None]
 
     def show_line() -> None:
         nonlocal line, timer
-        text = work if isinstance(work, str) else work()
+        text = plain(work if isinstance(work, str) else work())
         # Blanks over what was longer.
         before = len(line)
         line = f"{text}: {loop.time() - begins_s:.0f} s"

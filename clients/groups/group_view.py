@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from clients.command_line.output import Column, Failure, plain
+from clients.command_line.output import Column, Failure
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import plain
 from clients.groups.group_facts import (
     NO_TIMES,
     GroupFacts,
@@ -258,7 +259,7 @@ def _method(time_lag_ms: int | None, lag: Lag) -> str | None:
 def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     """Return a sentence on a group: its state, members, lag in all, and where it is largest."""
     members = len(facts.members)
-    head = f"{plain(facts.group)}: {facts.state}, {members} member{'' if members == 1 else 's'}"
+    head = f"{facts.group}: {facts.state}, {members} member{'' if members == 1 else 's'}"
 
     # A partition without a commit has no lag of its own; what its owner will read counts.
     rows = [item for item in items if item.get("topic") is not None]
@@ -270,8 +271,8 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     if not total:
         return f"{head}, no lag in {of}{without}"
     largest, where = max(lags, key=lambda pair: pair[0])
-    topic = plain(where["topic"])
-    return f"{head}, lag {total} in {of}{without}, most {largest} in {topic}-{where['partition']}"
+    place = f"{where['topic']}-{where['partition']}"
+    return f"{head}, lag {total} in {of}{without}, most {largest} in {place}"
 
 
 def total_lag(items: Iterable[Item]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.printing import say
 from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.kgroup.events import Age
@@ -45,7 +46,7 @@ def command(target: Target, groups: tuple[str, ...], within: int, output: str) -
     """
     listing, notes = asyncio.run(risks_of(target, groups, within))
     for note in notes:
-        click.echo(note, err=True)
+        say(note, err=True)
     show(listing, output)
 
 

@@ -4,6 +4,7 @@ import click
 
 from clients.command_line.named_clusters import read_named_clusters
 from clients.command_line.output import Column, Listing, output_option, show
+from clients.command_line.printing import say
 
 COLUMNS = (
     Column("CLUSTER", 15),
@@ -31,7 +32,7 @@ def command(output: str) -> None:
     """
     known = read_named_clusters()
     if not known.clusters:
-        click.echo(f"No clusters: {known.path} has no table [clusters.NAME].", err=True)
+        say(f"No clusters: {known.path} has no table [clusters.NAME].", err=True)
 
     items = [
         {

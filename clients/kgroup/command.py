@@ -11,6 +11,7 @@ import click
 
 from clients.command_line.command_group import CommandGroup, version_option
 from clients.command_line.kafka_spelling import sub_command_first
+from clients.command_line.printing import plain
 
 ROWS = {
     "list": ("clients.kgroup.list", "List groups, in ZooKeeper and with coordinators."),
@@ -105,7 +106,7 @@ class OneLine(logging.Formatter):
         text = f"{record.levelname.lower()}: {record.getMessage()}"
 
         # Messages of libraries may have several lines.
-        return " ".join((f"{text}: {error}" if error else text).split())
+        return plain(" ".join((f"{text}: {error}" if error else text).split()))
 
 
 class KgroupCommand(CommandGroup):

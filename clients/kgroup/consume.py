@@ -21,6 +21,7 @@ from clients.command_line.output import (
     target_options,
     zookeeper_address,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected, responding_brokers, zookeeper_session
 from clients.high_level.connector import COORDINATOR, ConsumerConnector
 from clients.high_level.streams import MessageStream
@@ -219,7 +220,7 @@ def command(
     # A signal cancels the work, which ends it as it should.
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(work)
-    click.echo(f"Processed a total of {writer.count} messages", err=True)
+    say(f"Processed a total of {writer.count} messages", err=True)
 
 
 # --- from the command line to the work
@@ -400,7 +401,7 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
     end_on_signals()
     connector = ConsumerConnector(session.settings)  # refuses bad settings before any change
     for note in connector.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
     # The member of a coordinator's group would look for brokers without an end.
     if session.settings.get("membership") == COORDINATOR:

@@ -25,6 +25,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
@@ -163,7 +164,7 @@ def command(
     def print_once() -> None:
         listing, notes = asyncio.run(describe_groups(target, wanted, view))
         for note in notes:
-            click.echo(note, err=True)
+            say(note, err=True)
         listing = attrs.evolve(sort_listing(listing, known, sort), columns=chosen)
         show(listing, output, verbose=verbose)
 

@@ -12,11 +12,11 @@ from clients.command_line.output import (
     Listing,
     Target,
     output_option,
-    plain,
     show,
     target_options,
 )
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import plain
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.groups.group_view import duration

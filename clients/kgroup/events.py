@@ -19,12 +19,12 @@ from clients.command_line.output import (
     Listing,
     Target,
     output_option,
-    plain,
     show,
     table,
     target_options,
 )
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import json_text, plain, print_text
 from clients.command_line.sessions import bootstrap_of, client_settings, connected
 from clients.errors import BrokerError
 from clients.groups.group_generations import Generations, judge_generations
@@ -322,7 +322,7 @@ def _decode(value: bytes | None, group_id: str) -> Event | None:
 
 def _print(source: Source, event: Event, output: str) -> None:
     if output == "json":
-        click.echo(json.dumps(event, ensure_ascii=False))
+        print_text(json_text(event))
         return
     columns = [column for column in source.columns if output == "wide" or not column.wide]
-    click.echo(table(columns, [event], header=False))
+    print_text(table(columns, [event], header=False))

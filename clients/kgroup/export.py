@@ -17,6 +17,7 @@ from clients.command_line.output import (
     target_options,
     zookeeper_address,
 )
+from clients.command_line.printing import print_text
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
@@ -97,7 +98,7 @@ def command(
         )
 
     if output_file is None:
-        click.echo(text, nl=False)
+        print_text(text, newline=False)
     else:
         output_file.write_text(text, "utf-8")
 

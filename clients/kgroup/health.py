@@ -12,6 +12,7 @@ import click
 
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
@@ -44,7 +45,7 @@ class HealthCommand(click.Command):
         try:
             return super().invoke(ctx)
         except (KgroupError, HistoryUnreadable, OSError) as error:
-            click.echo(f"error: {error}", err=True)
+            say(f"error: {error}", err=True)
             raise click.exceptions.Exit(EXIT_CODES[UNKNOWN]) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -15,11 +15,11 @@ from clients.command_line.output import (
     Target,
     is_table,
     output_option,
-    plain,
     show,
     target_options,
 )
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import plain, say
 from clients.command_line.sessions import connected
 from clients.resets.journal import Journal, JournalLog
 from clients.resets.journal_entry import JournalEntry, Status
@@ -104,7 +104,9 @@ def command(target: Target, entry_id: int | None, settle: bool, output: str) -> 
 
     entry, log = entries[entry_id]
     if is_table(output):
-        click.echo(f"{describe(entry)}\n")
+        for sentence in describe(entry):
+            say(sentence)
+        say()
     show(Listing("journal", ROW_COLUMNS, row_items(entry, log)), output)
 
 
@@ -138,7 +140,7 @@ async def settle_entries(target: Target, entry_id: int | None) -> Listing:
                 outcome = await offsets.settle(entry)
                 failures += outcome.failures
                 items.append(entry_item(outcome.entry, entries[entry.id][1]))
-                click.echo(verdict(entry, outcome), err=True)
+                say(verdict(entry, outcome), err=True)
         return Listing("journal", COLUMNS, items, [*failures, *interrupts.not_done])
 
 
@@ -161,17 +163,17 @@ def verdict(entry: JournalEntry, outcome: Outcome) -> str:
     return f"entry {entry.id} is done: {written} offsets are written{rest}"
 
 
-def describe(entry: JournalEntry) -> str:
+def describe(entry: JournalEntry) -> list[str]:
     """Return sentences about an entry."""
     lines = [
-        f"Entry {entry.id}: {entry.action} of group {plain(entry.group)}, {entry.status}, by "
+        f"Entry {entry.id}: {entry.action} of group {entry.group}, {entry.status}, by "
         f"{entry.who} at {timestamp(entry.at_ms)}",
-        f"Command: {plain(entry.command)}",
+        f"Command: {entry.command}",
     ]
-    lines += [f"Reason: {plain(entry.reason)}"] if entry.reason else []
+    lines += [f"Reason: {entry.reason}"] if entry.reason else []
     lines += [f"It undoes entry {entry.undoes}"] if entry.undoes else []
     lines += [f"It was undone by entry {entry.undone_by}"] if entry.undone_by else []
-    return "\n".join(lines)
+    return lines
 
 
 def entry_item(entry: JournalEntry, log: JournalLog) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 from clients.groups.group_facts import host_of
 from clients.migrator import Migrator
@@ -211,8 +212,9 @@ def carry_out(
         raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
 
     run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, option_values)))
-    # The text is for people; scripts read the listing.
-    click.echo(finish.text, err=True)
+    # The text is for people; scripts read the listing. No znode's name has a line break.
+    for line in finish.text.split("\n"):
+        say(line, err=True)
     failures = [
         Failure(obstacle.what, obstacle.error, obstacle.message) for obstacle in finish.obstacles
     ]

@@ -22,6 +22,7 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.point_in_time import timestamp
+from clients.command_line.printing import say
 from clients.command_line.sessions import bootstrap_of, client_settings, connected
 from clients.errors import BrokerError, KgroupError
 from clients.simple_consumer import SimpleConsumer
@@ -157,7 +158,7 @@ def command(
     failed = {failure.what for failure in listing.errors}
     for item in listing.items:
         if f"{item['topic']}-{item['partition']}" not in failed:
-            click.echo(f"{item['topic']}:{item['partition']}:{shell_offsets(item)}")
+            say(f"{item['topic']}:{item['partition']}:{shell_offsets(item)}")
 
     report(listing.errors)
     if listing.errors:

@@ -20,6 +20,7 @@ from clients.command_line.output import (
     report,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import bootstrap_of, responding_brokers
 from clients.errors import FailedToSendMessage, KgroupError, QueueFull
 from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
@@ -217,7 +218,7 @@ async def produce(
     await responding_brokers(attrs.evolve(target, bootstrap=bootstrap))
 
     for note in producer.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
     fields = FieldReader.of(settings)
     failures = _Failures()
@@ -310,4 +311,4 @@ class _Failures:
         if self.count <= MAX_FAILURES_SHOWN:
             report([Failure.of(f"line {number}", error)])
         elif self.count == MAX_FAILURES_SHOWN + 1:
-            click.echo("error: … and more messages", err=True)
+            say("error: … and more messages", err=True)

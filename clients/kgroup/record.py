@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from clients.command_line.output import Target, report, target_options
+from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
 from clients.kgroup.consume import end_on_signals
@@ -60,10 +61,10 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
                     if recorder is None:
                         path = await history_path(sessions.admin, data)
                         file = files.enter_context(open_history(path, keep_ms))
-                        click.echo(f"recording to {path}")
+                        say(f"recording to {path}")
                         recorder = Recorder(sessions, file)
                     await recorder.look()
                     report(recorder.watch.failures)
                 except KgroupError as error:
-                    click.echo(f"error: {error}; trying again", err=True)
+                    say(f"error: {error}; trying again", err=True)
                 await asyncio.sleep(interval_s)

@@ -20,11 +20,11 @@ from clients.command_line.output import (
     Target,
     exit_code,
     output_option,
-    plain,
     report,
     show,
     target_options,
 )
+from clients.command_line.printing import plain, print_text, say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import Sessions, connected
 from clients.command_line.topic_scope import TopicScope
@@ -259,7 +259,8 @@ def command(
         show(listing, output)
 
     if not execute and output in ("table", "wide") and not export:
-        click.echo("\nNothing was written: that was a dry run. Add --execute to write.", err=True)
+        say(err=True)
+        say("Nothing was written: that was a dry run. Add --execute to write.", err=True)
 
 
 def position_of(
@@ -486,10 +487,10 @@ def print_remarks(
     options = "" if elsewhere is None else f" --bootstrap-server {elsewhere}"
     for plan in plans:
         for note in plan.notes:
-            click.echo(f"warning: {plain(plan.group)}: {note}", err=True)
+            say(f"warning: {plan.group}: {note}", err=True)
     for group_id, outcome in outcomes.items():
-        click.echo(
-            f"journal: {plain(group_id)} is entry {outcome.entry.id} ({outcome.entry.status}) in "
+        say(
+            f"journal: {group_id} is entry {outcome.entry.id} ({outcome.entry.status}) in "
             f"{outcome.journal}"
             + _WAY_BACK[outcome.entry.status].format(f"{outcome.entry.id}{options}"),
             err=True,
@@ -507,7 +508,7 @@ _WAY_BACK = {
 def print_csv(plans: Sequence[ResetPlan], failures: Sequence[Failure]) -> None:
     """Print the new offsets as Kafka's CSV, with the groups' names if there are several."""
     for plan in plans:
-        click.echo(csv_rows(plan.rows, plan.group if len(plans) > 1 else None), nl=False)
+        print_text(csv_rows(plan.rows, plan.group if len(plans) > 1 else None), newline=False)
 
     report(failures)
     if failures:

@@ -20,6 +20,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 from clients.errors import BrokerError
 from clients.groups.group_view import assignment_text, duration
@@ -311,7 +312,7 @@ def print_results(
 
     if output != "csv":
         show(Listing("simulation", COLUMNS, summaries), output)
-        click.echo()
+        say()
     members = Listing("simulation", MEMBER_COLUMNS, rows, scene.failures, table_key="assignor")
     show(members, output)
 

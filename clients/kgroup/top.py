@@ -19,11 +19,11 @@ from clients.command_line.output import (
     Listing,
     Target,
     output_option,
-    plain,
     show,
     table,
     target_options,
 )
+from clients.command_line.printing import plain
 from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets
@@ -249,10 +249,11 @@ class Screen:
         if view.group is None:
             return f"{len(snapshot.rows)} groups by {view.order}"
         gone = "" if view.group in snapshot.groups else " is gone"
-        return f"group {plain(view.group)}{gone}"
+        return f"group {view.group}{gone}"
 
     def _fitted(self, line: str) -> str:
         """Return the line, or what fits of it: half a number would be another one."""
+        line = plain(line)
         return line if len(line) < self.width else line[: self.width - 2] + "…"
 
 

@@ -7,6 +7,7 @@ import click
 
 from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 from clients.kgroup.reset import print_remarks
 from clients.resets.journal import Journal
@@ -70,7 +71,7 @@ def command(
     if undone.outcome is not None:
         print_remarks([], {undone.outcome.entry.group: undone.outcome})
     elif not dry_run:
-        click.echo("nothing was written", err=True)
+        say("nothing was written", err=True)
     show(undo_listing(undone), output)
 
 

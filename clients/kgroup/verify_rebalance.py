@@ -15,6 +15,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import zookeeper_session
 from clients.groups.group_view import unknown_group
 from clients.watching.rebalance_check import consumed_partitions, find_badly_owned
@@ -61,7 +62,7 @@ def command(target: Target, name: str | None, group: str | None, output: str) ->
 
     # JSON and CSV have no room for the sentence of Kafka's tool.
     if not listing.errors and is_table(output):
-        click.echo("Rebalance operation successful !")
+        say("Rebalance operation successful !")
     show(listing, output)
 
 
@@ -88,7 +89,7 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
 
     # Without members nothing is consumed, so nothing can be owned badly.
     if not group.members:
-        click.echo(f"Consumer group '{group_id}' has no active members.", err=True)
+        say(f"Consumer group '{group_id}' has no active members.", err=True)
 
     # The words are those of Kafka's VerifyConsumerRebalance.
     text = f"Rebalance operation failed ! {len(items)} of {len(partitions)} partitions"

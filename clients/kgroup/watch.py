@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from clients.command_line.printing import say
+
 watch_option = click.option(
     "--watch",
     type=click.FloatRange(min=0.1),
@@ -34,7 +36,7 @@ def repeat(seconds: float | None, print_once: Callable[[], None]) -> None:
             except click.ClickException as error:
                 error.show()
             if not sys.stdout.isatty():
-                click.echo()
+                say()
             sys.stdout.flush()
             time.sleep(seconds)
     except KeyboardInterrupt:

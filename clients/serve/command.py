@@ -13,6 +13,7 @@ import click
 
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import Target, target_options
+from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.kgroup.events import Age
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
@@ -175,7 +176,7 @@ async def serve(
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
             app = make_app(App(monitor, target, compat, granularity, access))
             config = uvicorn.Config(app, log_level="warning", access_log=False)
-            click.echo(f"serving http://{address[0]}:{listener.getsockname()[1]}/")
+            say(f"serving http://{address[0]}:{listener.getsockname()[1]}/")
             await uvicorn.Server(config).serve([listener])
 
 

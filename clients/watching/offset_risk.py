@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.command_line.output import plain
 from clients.groups.group_view import duration
 from clients.groups.lag import Position
 
@@ -53,7 +52,7 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
     for risk in dict.fromkeys(item["risk"] for item in risks):
         same = [item for item in risks if item["risk"] == risk]
         first = same[0]
-        where = f"{plain(first['group'])} on {plain(first['topic'])}-{first['partition']}"
+        where = f"{first['group']} on {first['topic']}-{first['partition']}"
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         when = "now" if risk == OVERTAKEN else f"in {duration(first['in_ms'])}"
         sentences.append(f"{risk} {when}: {where}{more}: {advice[risk]}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from clients.command_line.output import plain
 from clients.command_line.point_in_time import timestamp
 from clients.groups.group_view import duration
 from clients.watching.health import ERR, OK, SEVERITY, WARN
@@ -345,7 +344,7 @@ def _group_rows(facts: TopicFacts) -> Iterable[dict[str, Any]]:
                     "each message? Commit once a poll, or by auto.commit.interval.ms",
                 )
             )
-        row = _row("group", plain(name), findings, keys=group.keys)
+        row = _row("group", name, findings, keys=group.keys)
         yield row | {"commits_per_s": round(rate, 1)}
 
 

@@ -23,6 +23,7 @@ from broker.kbroker.dump.payloads import (
     make_payload_decoder,
 )
 from clients.command_line.output import EXIT_FAILED
+from clients.command_line.printing import for_stdout, say
 
 LINES_AT_ONCE = 512
 
@@ -118,7 +119,7 @@ def command(
     for path in all_paths:
         print_lines(dump_file(path, options, findings), findings, path)
     for line in findings.lines():
-        click.echo(line, err=True)
+        say(line, err=True)
     if findings.has_failures:
         raise click.exceptions.Exit(EXIT_FAILED)
 
@@ -133,7 +134,7 @@ def print_lines(lines: Iterator[str], findings: Findings, path: str) -> None:
         for line in lines:
             batch.append(line)
             if len(batch) == LINES_AT_ONCE:
-                out.write("\n".join((*batch, "")))
+                out.write(for_stdout("\n".join((*batch, ""))))
                 batch.clear()
     except FILE_ERRORS as error:
         # The reader of our output, such as `head`, has seen enough.
@@ -142,7 +143,7 @@ def print_lines(lines: Iterator[str], findings: Findings, path: str) -> None:
         failure = error
 
     # The lines before the error are good.
-    out.write("\n".join((*batch, "")))
+    out.write(for_stdout("\n".join((*batch, ""))))
     if failure is not None:
         strerror = failure.strerror if isinstance(failure, OSError) else None
         findings.report_error(path, strerror or str(failure))

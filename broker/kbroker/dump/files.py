@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
-import click
-
 from broker.kbroker.dump.findings import Findings
 from broker.kbroker.dump.lines import (
     INDENT,
@@ -32,6 +30,7 @@ from broker.kbroker.log.indexes import (
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyFile
 from broker.kbroker.log.records import read_records
+from clients.command_line.printing import say
 from core_log.producers.producer_snapshots import SNAPSHOT, decode
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, base_offset_of
 from protocol.frozen import frozen
@@ -69,7 +68,7 @@ def dump_file(path: str, options: DumpOptions, findings: Findings) -> Iterator[s
 
     dump = DUMPERS.get(os.path.splitext(path)[1])
     if dump is None:
-        click.echo(f"Ignoring unknown file {path}", err=True)
+        say(f"Ignoring unknown file {path}", err=True)
     else:
         yield from dump(path, options, findings)
 

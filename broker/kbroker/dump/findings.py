@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 import attrs
-import click
 
 from broker.kbroker.log.indexes import CheckedTime
+from clients.command_line.printing import say
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class Findings:
 
         # The lines of the file come before the error.
         sys.stdout.flush()
-        click.echo(f"error: {path}: {message}", err=True)
+        say(f"error: {path}: {message}", err=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the report in the words of Kafka's tool."""

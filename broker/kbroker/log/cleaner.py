@@ -19,8 +19,9 @@ from broker.kbroker.log.directories import (
     read_offsets,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
-from clients.command_line.output import Column, Failure, Listing, output_option, plain, show
+from clients.command_line.output import Column, Failure, Listing, output_option, show
 from clients.command_line.point_in_time import timestamp_to_ms
+from clients.command_line.printing import plain
 from compaction.status import STATUS_FILE, CleanerStatus, StatusError, decode_status
 from core_log.checkpoint import CLEANER_OFFSETS
 from protocol.errors import ApiError, ErrorCode

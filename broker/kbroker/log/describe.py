@@ -20,6 +20,7 @@ from broker.kbroker.log.directories import (
 )
 from clients.command_line.output import Column, Failure, Listing, output_option, show
 from clients.command_line.point_in_time import timestamp_to_ms
+from clients.command_line.printing import say
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from protocol.errors import ApiError, ErrorCode
 
@@ -83,7 +84,7 @@ def describe(topic: str | None, location: Location, output: str) -> None:
     # There are no failures either: with failures `show` does not return.
     if not items:
         paths = ", ".join(directory.path for directory in directories)
-        click.echo(f"no logs in {paths or 'any log directory'}", err=True)
+        say(f"no logs in {paths or 'any log directory'}", err=True)
 
 
 def build_items(directory: BrokerLogDirectory, failures: list[Failure]) -> Iterator[Item]:

@@ -11,6 +11,7 @@ import click
 from broker.kbroker.comma_lists import split_names
 from clients.admin.descriptions import LogDirDescription
 from clients.command_line.output import Target, target_options
+from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from protocol.errors import ErrorCode
 
@@ -38,8 +39,8 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
     log_dirs = asyncio.run(describe_log_dirs(target, brokers))
 
     # Scripts that read the output of Kafka's tool skip these two lines.
-    click.echo("Querying brokers for log directories information")
-    click.echo(f"Received log directory information from brokers {','.join(map(str, log_dirs))}")
+    say("Querying brokers for log directories information")
+    say(f"Received log directory information from brokers {','.join(map(str, log_dirs))}")
 
     members = [
         {
@@ -48,7 +49,7 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
         }
         for broker, of_broker in log_dirs.items()
     ]
-    click.echo(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
+    print_text(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
 
 
 async def describe_log_dirs(

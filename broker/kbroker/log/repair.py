@@ -10,6 +10,7 @@ import click
 
 from broker.process.process_limits import monotonic_ms
 from clients.command_line.output import EXIT_FAILED
+from clients.command_line.printing import say
 from core_log.checkpoint import CLEANER_OFFSETS
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
@@ -56,13 +57,13 @@ def repair(path: Path, yes: bool) -> None:
             log_dir.checkpoint_recovery_points()
 
     if damage is None:
-        click.echo(f"{topic_partition} is whole: offsets {format_range(log)}")
+        say(f"{topic_partition} is whole: offsets {format_range(log)}")
     elif yes:
-        click.echo(f"{topic_partition} was truncated, it has lost {damage}")
-        click.echo(f"It has offsets {format_range(log)}")
+        say(f"{topic_partition} was truncated, it has lost {damage}")
+        say(f"It has offsets {format_range(log)}")
     else:
-        click.echo(f"{topic_partition} is damaged, it has lost {damage}")
-        click.echo("Add --yes to truncate the log there", err=True)
+        say(f"{topic_partition} is damaged, it has lost {damage}")
+        say("Add --yes to truncate the log there", err=True)
         raise click.exceptions.Exit(EXIT_FAILED)
 
 

@@ -12,6 +12,7 @@ from broker.kbroker.log.faults import Fault
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from broker.kbroker.log.verify_log_dir import DirectoryCheck, is_log_directory
 from clients.command_line.output import EXIT_FAILED, Column, Listing, output_option, show
+from clients.command_line.printing import say
 
 COLUMNS = (
     Column("TOPIC"),
@@ -62,7 +63,7 @@ def verify(path: Path, output: str) -> None:
     # The whole check first: its counts are complete only at the end.
     faults = list(find_faults(check))
     show(Listing("faults", COLUMNS, [fault.to_item() for fault in faults]), output)
-    click.echo(format_summary(check, len(faults)), err=True)
+    say(format_summary(check, len(faults)), err=True)
     if faults:
         raise click.exceptions.Exit(EXIT_FAILED)
 
@@ -88,7 +89,7 @@ def find_faults(
             progress = (
                 f"{format_megabytes(verified_bytes)} of {format_megabytes(check.total_bytes)}"
             )
-            click.echo(f"verified {progress}", err=True)
+            say(f"verified {progress}", err=True)
 
 
 def format_summary(check: DirectoryCheck, faults: int) -> str:

@@ -60,6 +60,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import print_text, say
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -163,8 +164,8 @@ def generate(
     if not is_table(output):
         show(Listing("reassignment", PLAN_COLUMNS, build_plan_items(proposed, current)), output)
         return
-    click.echo(f"Current partition replica assignment\n{format_plan(current)}\n")
-    click.echo(f"Proposed partition reassignment configuration\n{format_plan(proposed)}")
+    print_text(f"Current partition replica assignment\n{format_plan(current)}\n")
+    print_text(f"Proposed partition reassignment configuration\n{format_plan(proposed)}")
 
 
 # --- execute --------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ async def execute_plan(
         # The current plan, for a rollback.
         if is_table(output):
             before = {partition: current[partition] for partition in plan}
-            click.echo(
+            print_text(
                 f"Current partition replica assignment\n\n{format_plan(before)}\n\n"
                 "Save this to use as the --reassignment-json-file option during rollback"
             )
@@ -289,7 +290,7 @@ async def execute_plan(
         if is_table(output):
             if begun:
                 names = ",".join(map(str, sorted(begun)))
-                click.echo(f"Successfully started partition reassignments for {names}")
+                say(f"Successfully started partition reassignments for {names}")
             report(failures)
 
         # Moves within brokers, of the partitions whose reassignment began.
@@ -413,9 +414,9 @@ def cancel(
     if is_table(output):
         if cancelled:
             names = ",".join(map(str, cancelled))
-            click.echo(f"Successfully cancelled partition reassignments for: {names}")
+            say(f"Successfully cancelled partition reassignments for: {names}")
         else:
-            click.echo("None of the specified partition reassignments are active.")
+            say("None of the specified partition reassignments are active.")
         items = []
     show(Listing("reassignment", PLAN_COLUMNS[:2], items, failures), output)
 
@@ -444,11 +445,11 @@ def list_reassignments(target: Target, output: str) -> None:
     if not is_table(output):
         show_items(items, (), output)
     elif not items:
-        click.echo("No partition reassignments found.")
+        say("No partition reassignments found.")
     else:
-        click.echo("Current partition reassignments:")
+        say("Current partition reassignments:")
         for item in items:
-            click.echo(_format_reassignment(item))
+            say(_format_reassignment(item))
 
 
 def _format_reassignment(item: Item) -> str:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
-import click
 
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.over_brokers import OverBrokers
@@ -30,6 +29,7 @@ from broker.kbroker.reassign.throttle import unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
 from clients.command_line.interrupts import Interrupts
 from clients.command_line.output import INTERRUPTED, Failure, is_table, report
+from clients.command_line.printing import say
 from clients.errors import ClientError
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
@@ -212,7 +212,7 @@ async def report_status(
             break
 
         # Progress is for people; stdout has the result alone.
-        click.echo(speed.line(items), err=True)
+        say(speed.line(items), err=True)
         await interrupts.pause(watch)
 
     # Failures between brokers, then between directories.
@@ -235,13 +235,13 @@ async def report_status(
 
     # The result, in the sentences of Kafka's tool.
     if is_table(output):
-        click.echo("Status of partition reassignment:")
+        say("Status of partition reassignment:")
         for item in items:
-            click.echo(format_status(item))
+            say(format_status(item))
         for placed in placed_replicas:
-            click.echo(placed.sentence)
+            say(placed.sentence)
         if moving:
-            click.echo(speed.line(items))
+            say(speed.line(items))
         report(failure for failure in failures if failure.error == INTERRUPTED)
 
     # While anything is copied its limits stay.

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-import click
-
 from broker.kbroker.cluster_access import ClusterAccess, LogDirs
 from broker.kbroker.reassign.plan import ANY, ReassignmentError, parse_plan_entries
 from clients.admin.descriptions import ReplicaDescription, TopicPartitionReplica
 from clients.admin.verdicts import Verdicts
 from clients.command_line.output import Failure, is_table, report
+from clients.command_line.printing import say
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -219,7 +218,7 @@ async def move_within_brokers(
     if is_table(output):
         if moving := sorted(replica for replica, error in verdicts.items() if error is None):
             names = ",".join(map(str, moving))
-            click.echo(f"Successfully started log directory moves for: {names}")
+            say(f"Successfully started log directory moves for: {names}")
         report(failures)
     return failures
 
@@ -243,4 +242,4 @@ async def cancel_moves(cluster: ClusterAccess, places: Places) -> None:
 
     if current_places:
         names = ",".join(map(str, sorted(current_places)))
-        click.echo(f"Successfully cancelled log directory moves for: {names}", err=True)
+        say(f"Successfully cancelled log directory moves for: {names}", err=True)

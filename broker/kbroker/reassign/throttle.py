@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import click
-
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.reassign.plan import (
     DIRECTORY_RATE,
@@ -16,6 +14,7 @@ from broker.kbroker.reassign.plan import (
 )
 from broker.kbroker.reassign.replica_places import Places
 from clients.admin.descriptions import ConfigResource
+from clients.command_line.printing import say
 from clients.errors import ClientError
 from protocol.errors import ApiError
 
@@ -32,11 +31,12 @@ async def limit_speed(cluster: ClusterAccess, plan: Plan, current: Plan, rate: i
         changes[ConfigResource.topic(topic)] = dict(settings)
 
     await _change_configs(cluster, changes)
-    click.echo(
+    say(
         "Warning: You must run verify periodically, until the reassignment completes, to ensure "
-        f"the throttle is removed.\nThe inter-broker throttle limit was set to {rate} B/s",
+        "the throttle is removed.",
         err=True,
     )
+    say(f"The inter-broker throttle limit was set to {rate} B/s", err=True)
 
 
 async def limit_directories(cluster: ClusterAccess, places: Places, rate: int) -> None:
@@ -45,7 +45,7 @@ async def limit_directories(cluster: ClusterAccess, places: Places, rate: int) -
     await _change_configs(
         cluster, {ConfigResource.broker(broker): {DIRECTORY_RATE: str(rate)} for broker in brokers}
     )
-    click.echo(f"The replica-alter-dir throttle limit was set to {rate} B/s", err=True)
+    say(f"The replica-alter-dir throttle limit was set to {rate} B/s", err=True)
 
 
 async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
@@ -58,7 +58,7 @@ async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
     moving = await cluster.list_reassignments()
     if others := sorted(partition for partition in moving if partition not in plan):
         names = ", ".join(map(str, others))
-        click.echo(f"Throttles stay while other partitions are being moved: {names}", err=True)
+        say(f"Throttles stay while other partitions are being moved: {names}", err=True)
         return
 
     # The lists of the plan's topics.
@@ -71,12 +71,10 @@ async def unlimit_speed(cluster: ClusterAccess, plan: Plan) -> None:
         try:
             cleared += await _clear(cluster, [broker], (LEADER_RATE, FOLLOWER_RATE, DIRECTORY_RATE))
         except ClientError as error:
-            click.echo(
-                f"Throttles of {_format_resource(broker)} stay, if it has any: {error}", err=True
-            )
+            say(f"Throttles of {_format_resource(broker)} stay, if it has any: {error}", err=True)
 
     if cleared:
-        click.echo(f"Clearing throttles on {', '.join(map(_format_resource, cleared))}", err=True)
+        say(f"Clearing throttles on {', '.join(map(_format_resource, cleared))}", err=True)
 
 
 async def _clear(

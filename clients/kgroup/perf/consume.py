@@ -12,6 +12,7 @@ import attrs
 import click
 
 from clients.command_line.output import Target, read_properties, target_options
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected, responding_brokers
 from clients.errors import ConsumerTimeout, UnsupportedApi
 from clients.high_level.connector import ConsumerConnector
@@ -133,7 +134,7 @@ def command(
     }
 
     if not hide_header:
-        click.echo(DETAILED_HEADER if show_detailed_stats else HEADER)
+        say(DETAILED_HEADER if show_detailed_stats else HEADER)
     interval_ms = reporting_interval if show_detailed_stats else None
     asyncio.run(measure(target, settings, topic, messages, interval_ms, is_new))
 
@@ -185,21 +186,21 @@ async def consume(
                 figures.size += size
 
             if interval_ms is not None and monotonic_ms() - part.begins_ms >= interval_ms:
-                click.echo(part.row(monotonic_ms(), clock_time(), "0"))
+                say(part.row(monotonic_ms(), clock_time(), "0"))
                 part = Consumed(monotonic_ms())
             if total.count == messages:
                 break
     except ConsumerTimeout:
-        click.echo(
+        say(
             f"WARNING: read {total.count} of {messages} messages: none came for the time of "
             "--timeout-ms",
             err=True,
         )
     finally:
         if interval_ms is None:
-            click.echo(total.row(monotonic_ms(), begin, clock_time()))
+            say(total.row(monotonic_ms(), begin, clock_time()))
         else:
-            click.echo(part.row(monotonic_ms(), clock_time(), "0"))
+            say(part.row(monotonic_ms(), clock_time(), "0"))
 
 
 def clock_time() -> str:

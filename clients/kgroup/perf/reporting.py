@@ -5,9 +5,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-import click
-
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.printing import say
 from clients.kgroup.perf.figures import REPORT_MS, Figures
 
 
@@ -26,7 +25,7 @@ async def reporting(noun: str) -> AsyncIterator[Figures]:
     finally:
         reporter.cancel()
         await asyncio.gather(reporter, return_exceptions=True)
-        click.echo(figures.summary(monotonic_ms()))
+        say(figures.summary(monotonic_ms()))
 
     if figures.failed:
         raise CommandFailed(f"{figures.failed} {noun} failed: {figures.first_error}")
@@ -35,7 +34,7 @@ async def reporting(noun: str) -> AsyncIterator[Figures]:
 async def _print_progress(figures: Figures) -> None:
     while True:
         await asyncio.sleep(REPORT_MS / 1000)
-        click.echo(figures.progress(monotonic_ms()))
+        say(figures.progress(monotonic_ms()))
 
 
 async def keep_pace(begins_ms: float, number: int, per_second: float) -> None:

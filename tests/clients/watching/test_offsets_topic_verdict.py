@@ -140,7 +140,7 @@ DAY_KEPT = {**SETTINGS, "min.compaction.lag.ms": str(24 * HOUR)}
         ),
         pytest.param(facts({"read_ms": 70_000}), [], id="a reading that was slow is no slow load"),
         pytest.param(
-            facts(groups={"a\nb": GroupTally(1, 900)}), [("a\\nb", "WARN")], id="commits a message"
+            facts(groups={"a\nb": GroupTally(1, 900)}), [("a\nb", "WARN")], id="commits a message"
         ),
     ],
 )
