@@ -91,7 +91,8 @@ def command(
     offsets, failures = asyncio.run(export_offsets(target, [*groups, *more_groups], stores))
 
     if form == "zk":
-        text = zk_lines(offsets)
+        text = zk_lines([offset for offset in offsets if ConsumerGroup.can_hold(offset.group)])
+        failures += _unnameable(offsets)
     else:
         text = (
             envelope(Listing(KIND, COLUMNS, [offset.item for offset in offsets], failures)) + "\n"
@@ -107,6 +108,13 @@ def command(
         if form == "zk" or output_file is not None:
             report(failures)
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _unnameable(offsets: Sequence[ExportedOffset]) -> list[Failure]:
+    """Return a failure for each group whose lines would be those of another one."""
+    groups = dict.fromkeys(offset.group for offset in offsets)
+    text = "no node in ZooKeeper can have its name, and no line: use --format json"
+    return [Failure(g, "InvalidName", text) for g in groups if not ConsumerGroup.can_hold(g)]
 
 
 async def export_offsets(

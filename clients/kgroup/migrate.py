@@ -26,6 +26,7 @@ from offsets.migration import Command, Finish, Run, is_settled
 from offsets.migration_observation import Observation
 from offsets.migration_words import next_command, settings_wanted, step_of
 from protocol.topic_partition import TopicPartition
+from zk.consumer_znodes import ConsumerGroup
 from zk.migration_znodes import OffsetStorage
 
 COLUMNS = (
@@ -208,7 +209,8 @@ def carry_out(
     """Carry out one command. Its text goes to stderr. Exits with 1 if there are failures."""
     if target.zookeeper is None:
         raise click.UsageError("--zookeeper is needed: the group's members register there")
-    if not group_id or "/" in group_id:
+    # `/` and `..` would lead to another node.
+    if not ConsumerGroup.can_hold(group_id):
         raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
 
     run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, option_values)))

@@ -58,7 +58,11 @@ def command(target: Target, name: str | None, group: str | None, output: str) ->
     if target.zookeeper is None:
         raise click.UsageError("--zookeeper is needed: the group's members register there")
 
-    listing = asyncio.run(verify_group(target, name or group or "", target.zookeeper))
+    group_id = name or group or ""
+    if not ConsumerGroup.can_hold(group_id):
+        raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
+
+    listing = asyncio.run(verify_group(target, group_id, target.zookeeper))
 
     # JSON and CSV have no room for the sentence of Kafka's tool.
     if not listing.errors and is_table(output):

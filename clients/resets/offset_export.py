@@ -13,7 +13,7 @@ from typing import Any
 from clients.command_line.output import Column, Failure
 from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.znodes import ConsumerOffset
+from zk.znodes import ConsumerGroup, ConsumerOffset
 
 KIND = "export"
 STORES = ("zookeeper", "kafka")
@@ -150,9 +150,15 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
     if reason := item.get("fault"):
         raise _InvalidOffset(str(reason))
 
+    item_store = store or item.get("store")
+    if item_store not in STORES:
+        raise _InvalidOffset(f"store {item_store!r} is neither zookeeper nor kafka")
+
     for name in ("group", "topic"):
         value = item.get(name)
-        if not isinstance(value, str) or not _is_node_name(value):
+        # Kafka takes any text for a group: what is exported is read (fault tool-F11, was: False).
+        is_free = name == "group" and item_store == "kafka"
+        if not isinstance(value, str) or not (is_free or ConsumerGroup.can_hold(value)):
             raise _InvalidOffset(f"{name} {value!r} is not a name")
 
     # A partition and an offset that no store could hold are errors, too.
@@ -162,10 +168,6 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
         # A bool is an int to Python, but not a number here.
         if type(value) is not int or not 0 <= value <= most:
             raise _InvalidOffset(f"{name} {value!r} is not a number from 0 to {most}")
-
-    item_store = store or item.get("store")
-    if item_store not in STORES:
-        raise _InvalidOffset(f"store {item_store!r} is neither zookeeper nor kafka")
 
     # Metadata and leader epoch may be left out; only the offset must be right.
     metadata = item.get("metadata")
@@ -180,7 +182,3 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
             epoch if type(epoch) is int and -1 <= epoch <= MAX_PARTITION else -1,
         ),
     )
-
-
-def _is_node_name(name: str) -> bool:
-    return name.isprintable() and "/" not in name and name not in ("", ".", "..")

@@ -28,6 +28,10 @@ async def delete_group(zk: ZkSession, group_id: str) -> bool:
 
     Its migration is deleted too, unless somebody is working on it.
     """
+    # `g/offsets` would be the offsets of another group, and a NUL ends the command for all.
+    if not ConsumerGroup.can_hold(group_id):
+        return False
+
     path = ConsumerGroup.path(group_id)
     ids_path = ConsumerGroup.ids_path(group_id)
     exists = await zk.exists(path) is not None

@@ -83,14 +83,35 @@ def test_group_is_deleted_in_both_stores(cluster: DevCluster, group: str) -> Non
     assert gone.stderr == f"error: {group}: Consumer group '{group}' does not exist.\n"
 
 
-def test_all_groups_are_deleted_but_those_with_members(tmp_path: Path) -> None:
+def test_all_groups_are_deleted_but_those_with_members_whatever_their_names(tmp_path: Path) -> None:
+    # No node can have these names, and the first of them would be nodes of another group.
+    odd = ["..", "a\x00b", "b/offsets"]
+
+    async def commit(bootstrap: str) -> None:
+        async with Admin(bootstrap) as admin:
+            for group in odd:
+                await admin.commit_group_offsets(group, {P0: OffsetAndMetadata(5)})
+
     with DevCluster(tmp_path / "dev") as own:
+        assert own.run("kbroker", "topics", "create", TOPIC).returncode == 0
+        asyncio.run(commit(own.address("bootstrap")))
         for group in ("a", "b"):
             write(own, ConsumerOffset.path(group, *P0), b"1")
         write(own, f"{ConsumerGroup.ids_path('b')}/b_m")
+
+        lines = own.run("kgroup", "export", "--format", "zk", "--store", "kafka")
         code, items, errors = envelope(own, "delete", "--all-groups")
+        left = list_committed(own, "b")
     assert (code, errors) == (1, [("b in zookeeper", "NON_EMPTY_GROUP")])
-    assert [(item["group"], item["store"]) for item in items] == [("a", "zookeeper")]
+    deleted = {(item["group"], item["store"]) for item in items}
+    assert deleted == {("a", "zookeeper"), *((group, "kafka") for group in odd)}
+    assert left == [("zookeeper", 0, 1)]
+
+    # A line of ExportZkOffsets would be another group's.
+    assert (lines.returncode, lines.stdout) == (1, "")
+    assert [line.split(":")[1].strip() for line in lines.stderr.splitlines()] == [
+        *("..", r"a\x00b", "b/offsets")
+    ]
 
 
 def test_group_of_one_store_alone_is_deleted_there_and_others_go_on(

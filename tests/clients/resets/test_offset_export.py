@@ -2,6 +2,7 @@
 
 import json
 
+import attrs
 import pytest
 
 from clients.command_line.output import Listing, envelope
@@ -67,6 +68,8 @@ def test_a_line_that_is_no_offset_is_named_and_never_taken_for_zero(line: str, r
         {"offset": 4.2},
         {"partition": 2**31},
         {"group": "a/b"},
+        {"group": 7, "store": "kafka"},
+        {"topic": "a/b", "store": "kafka"},
         {"topic": ""},
         {"store": "etcd"},
     ],
@@ -74,6 +77,16 @@ def test_a_line_that_is_no_offset_is_named_and_never_taken_for_zero(line: str, r
 def test_an_item_that_is_no_offset_is_named(changed: dict[str, object]) -> None:
     offsets, (fault,) = read_export(item(**changed))
     assert (offsets, fault.what) == ([], "item 0")
+
+
+@pytest.mark.fault("tool-F11")
+@pytest.mark.parametrize("name", ["a/b", "", "..", "a\x00b", "a\nb", "a\u202eb"])
+def test_any_name_of_a_group_in_kafka_is_read_and_not_for_zookeeper(name: str) -> None:
+    exported = attrs.evolve(IN_KAFKA, group=name)
+    text = envelope(Listing(KIND, COLUMNS, [exported.item]))
+    assert read_export(text) == ([exported], [])
+    offsets, (fault,) = read_export(text, "zookeeper")
+    assert (offsets, fault.message) == ([], f"group {name!r} is not a name")
 
 
 def test_a_partition_with_two_offsets_is_a_fault() -> None:

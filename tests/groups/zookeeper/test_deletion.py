@@ -54,6 +54,15 @@ def test_group_goes_with_all_that_is_below_it_and_no_other() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("name", ["g/offsets", "g/offsets/t", "..", ".", "", "a\x00b"])
+def test_group_whose_name_no_node_can_have_is_not_there(name: str) -> None:
+    async def scene(zk: MemorySession, member: MemorySession) -> None:
+        assert not await delete_group(zk, name)
+        assert await read_offsets(zk, "g", "t") == {T0: 42, T1: 42}
+
+    play(scene)
+
+
 def test_group_with_a_member_is_left_as_it_is() -> None:
     async def scene(zk: MemorySession, member: MemorySession) -> None:
         await member.create(REGISTRATION, REGISTERED, ephemeral=True)
