@@ -185,11 +185,23 @@ class Deletion:
         if zk is None:
             return
 
-        async def delete(portion: Sequence[TopicPartition]) -> Mapping[TopicPartition, None]:
-            with from_zookeeper():
-                await delete_offsets(zk, self.group_id, portion)
-            self._add_deleted("zookeeper", portion, offsets, interrupts)
-            return dict.fromkeys(portion)
+        async def delete(
+            portion: Sequence[TopicPartition],
+        ) -> Mapping[TopicPartition, Exception | None]:
+            verdicts: dict[TopicPartition, Exception | None] = {}
+            error: KgroupError | None = None
+            for partition in portion:
+                # What is deleted before a failure is deleted, and the rest is not asked for.
+                try:
+                    if error is None:
+                        with from_zookeeper():
+                            await delete_offsets(zk, self.group_id, [partition])
+                except KgroupError as failed:
+                    error = failed
+                verdicts[partition] = error
+            deleted = [partition for partition, failed in verdicts.items() if failed is None]
+            self._add_deleted("zookeeper", deleted, offsets, interrupts)
+            return verdicts
 
         await self._delete("zookeeper", offsets, delete, interrupts)
 

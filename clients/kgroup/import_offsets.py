@@ -20,6 +20,7 @@ from clients.command_line.output import (
     zookeeper_address,
 )
 from clients.command_line.sessions import Sessions, connected
+from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
 from clients.kgroup.stdin_lines import standard_input
@@ -137,26 +138,30 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
         several = len(by_group) > 1 and not job.dry_run
         with heeding_interrupts(several=several) as interrupts:
             for group_id in interrupts.until_asked(by_group):
-                offsets = by_group[group_id]
-                # Do not ask brokers if only ZooKeeper is written: there may be none.
-                if job.needs_brokers:
-                    facts = await reader.group(group_id)
-                else:
-                    facts = await reader.group_in_zookeeper(group_id)
+                try:
+                    offsets = by_group[group_id]
+                    # Do not ask brokers if only ZooKeeper is written: there may be none.
+                    if job.needs_brokers:
+                        facts = await reader.group(group_id)
+                    else:
+                        facts = await reader.group_in_zookeeper(group_id)
 
-                if refusal := _refusal(facts, job, reader.failures):
-                    failures.append(refusal)
-                    continue
+                    if refusal := _refusal(facts, job, reader.failures):
+                        failures.append(refusal)
+                        continue
 
-                # Members may read the larger of both stores, so both must get the offset.
-                if not job.one_store:
-                    offsets += twins(facts, offsets)
-                if not job.dry_run:
-                    offsets, errors = await _write_offsets(sessions, group_id, offsets)
-                    failures += errors
-                    if offsets:
-                        interrupts.say(f"written: {group_id}, {len(offsets)} offsets")
-                written += offsets
+                    # Members may read the larger of both stores, so both must get the offset.
+                    if not job.one_store:
+                        offsets += twins(facts, offsets)
+                    if not job.dry_run:
+                        offsets, errors = await _write_offsets(sessions, group_id, offsets)
+                        failures += errors
+                        if offsets:
+                            interrupts.say(f"written: {group_id}, {len(offsets)} offsets")
+                    written += offsets
+                except KgroupError as error:
+                    # Other groups may be written already.
+                    failures.append(Failure.of(group_id, error))
         failures += interrupts.not_done
 
     items = [{**offset.item, "new_offset": offset.committed.offset} for offset in written]

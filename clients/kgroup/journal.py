@@ -21,6 +21,7 @@ from clients.command_line.output import (
 from clients.command_line.point_in_time import timestamp
 from clients.command_line.printing import plain, say
 from clients.command_line.sessions import connected
+from clients.errors import KgroupError
 from clients.resets.journal import Journal, JournalLog
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import JournalledOffsets, Outcome
@@ -137,7 +138,12 @@ async def settle_entries(target: Target, entry_id: int | None) -> Listing:
         with heeding_interrupts() as interrupts:
             for name in interrupts.until_asked(by_name):
                 entry = by_name[name]
-                outcome = await offsets.settle(entry)
+                try:
+                    outcome = await offsets.settle(entry)
+                except (KgroupError, OSError) as error:
+                    # Those before it are settled.
+                    failures.append(Failure.of(name, error))
+                    continue
                 failures += outcome.failures
                 items.append(entry_item(outcome.entry, entries[entry.id][1]))
                 say(verdict(entry, outcome), err=True)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import click
 
-from clients.command_line.interrupts import heeding_interrupts
+from clients.command_line.interrupts import Interrupts, heeding_interrupts
 from clients.command_line.output import (
     INTERRUPTED,
     Failure,
@@ -16,6 +16,7 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.sessions import connected
+from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts
 from clients.kgroup.copy_group import (
     Copied,
@@ -36,6 +37,7 @@ from clients.resets.offset_change import OffsetChange
 from clients.resets.offset_export import STORES
 from clients.resets.reset_plan import held_in, refusal
 from protocol.errors import ErrorCode
+from zk.api import ZkError
 
 
 @click.command(
@@ -73,30 +75,42 @@ async def rename(target: Target, job: CopyJob) -> tuple[Copied, Outcome | None, 
         if not is_whole(copied):
             return copied, None, []
 
-        async with connected(target) as sessions:
-            # Somebody may have used the group while it was copied.
-            facts, failures = await read_source(sessions, job.source)
-            if not failures and current_offsets(facts) != current_offsets(copied.facts):
-                text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
-                failures.append(Failure(job.source, "OffsetsChanged", text))
-            if reason := refusal(facts, online=False):
-                failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
-            # Two things are done, and an interrupt ends the command between them (fault scale-C3).
-            if interrupts.is_asked:
-                text = f"group '{job.source}' is kept: the command was interrupted before"
-                failures.append(Failure(job.source, INTERRUPTED, text))
-            if failures:
-                return copied, None, failures
+        try:
+            outcome, failures = await _delete_source(target, job, copied, interrupts)
+        except (KgroupError, ZkError, OSError) as error:
+            text = f"group '{job.source}' is kept, beside its copy: {error}"
+            return copied, None, [attrs.evolve(Failure.of(job.source, error), message=text)]
+        return copied, outcome, failures
 
-            offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-            deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
-            outcome = await offsets.change(deletion)
-            if outcome.failures:
-                return copied, outcome, list(outcome.failures)
 
-            # The offsets are gone; what is left is the group's name.
-            _, errors = await delete_from_stores(sessions, job.source, has_brokers=True)
-            return copied, outcome, errors
+async def _delete_source(
+    target: Target, job: CopyJob, copied: Copied, interrupts: Interrupts
+) -> tuple[Outcome | None, list[Failure]]:
+    """Delete the group that was copied. Raises KgroupError, ZkError, OSError if nothing was."""
+    async with connected(target) as sessions:
+        # Somebody may have used the group while it was copied.
+        facts, failures = await read_source(sessions, job.source)
+        if not failures and current_offsets(facts) != current_offsets(copied.facts):
+            text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
+            failures.append(Failure(job.source, "OffsetsChanged", text))
+        if reason := refusal(facts, online=False):
+            failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
+        # Two things are done, and an interrupt ends the command between them (fault scale-C3).
+        if interrupts.is_asked:
+            text = f"group '{job.source}' is kept: the command was interrupted before"
+            failures.append(Failure(job.source, INTERRUPTED, text))
+        if failures:
+            return None, failures
+
+        offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
+        deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
+        outcome = await offsets.change(deletion)
+        if outcome.failures:
+            return outcome, list(outcome.failures)
+
+        # The offsets are gone; what is left is the group's name.
+        _, errors = await delete_from_stores(sessions, job.source, has_brokers=True)
+        return outcome, errors
 
 
 def deletions_of(facts: GroupFacts) -> list[OffsetChange]:

@@ -33,11 +33,12 @@ from clients.resets.offset_change import (
     reverse,
 )
 from clients.resets.offset_writing import delete_held_offsets, read_offsets, write_offsets
-from clients.resets.online_commit import commit_online
+from clients.resets.online_commit import OnlineCommit
 from clients.resets.reset import ResetPlan
 from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
+from protocol.topic_partition import TopicPartition
 
 
 class CannotUndo(ClientError):
@@ -103,7 +104,7 @@ class JournalledOffsets:
     now_ms: Callable[[], int] = _now_ms
 
     async def change(self, change: Change) -> Outcome:
-        """Write offsets, or delete them. Raises KgroupError, OSError if nothing was changed."""
+        """Write offsets, or delete them. Raises KgroupError, OSError if nothing was begun."""
         entry, log = await self.journal.begin(
             JournalEntry(
                 at_ms=self.now_ms(),
@@ -118,12 +119,16 @@ class JournalledOffsets:
                 changes=tuple(change.changes),
             )
         )
-        await self.journal.trim(self.now_ms() - self.keep_ms)
-
-        if change.online:
-            outcome = await self._commit_online(entry)
-        else:
-            outcome = await self._close(entry, *await self._write(entry.group, entry.changes))
+        try:
+            await self.journal.trim(self.now_ms() - self.keep_ms)
+            if change.online:
+                outcome = await self._commit_online(entry)
+            else:
+                outcome = await self._close(entry, *await self._write(entry.group, entry.changes))
+        except (KgroupError, OSError) as error:
+            # Offsets may be written by now, and the entry says how to find out.
+            failures = (Failure.of(entry.group, error), _left_begun(entry))
+            outcome = Outcome(entry, "", failures)
         return attrs.evolve(outcome, journal=log.name)
 
     async def held(self, group_id: str, changes: Collection[OffsetChange]) -> Held:
@@ -214,15 +219,14 @@ class JournalledOffsets:
     async def _commit_online(self, entry: JournalEntry) -> Outcome:
         offsets, deleted = by_store(entry.changes), deletions(entry.changes)
         reason = entry.reason or f"{entry.who}, journal entry {entry.id}"
+        online = OnlineCommit(self.sessions.admin, entry.group, reason)
         try:
-            await commit_online(
-                self.sessions.admin, entry.group, offsets["kafka"], reason, deleted["kafka"]
-            )
+            await online.write(offsets["kafka"], deleted["kafka"])
         except KgroupError as error:
             failure = Failure.of(entry.group, error)
             if error.retriable:
                 return Outcome(entry, "", (failure, _left_begun(entry)))
-            return await self._end(entry, (), [failure])
+            return await self._end_early(entry, failure, online.deleted)
 
         # Members at a coordinator do not stop a write there.
         failures: list[Failure] = []
@@ -234,6 +238,23 @@ class JournalledOffsets:
         # What was acknowledged and is as before was not written.
         written, failures = await self._written_online(entry, failures)
         return await self._end(entry, written, failures)
+
+    async def _end_early(
+        self, entry: JournalEntry, failure: Failure, deleted: Collection[TopicPartition]
+    ) -> Outcome:
+        """Keep in the entry what was deleted, or committed, before the failure."""
+        held, unread = await read_offsets(
+            self.sessions, entry.group, partitions_by_store(entry.changes)
+        )
+        if unread:
+            return Outcome(entry, "", (failure, *unread, _left_begun(entry)))
+
+        at_new = compare(entry.changes, held).at_new
+        written = {c.place for c in at_new if offset_of(c.old) != offset_of(c.new)}
+        # A member that came between may have committed over a deletion.
+        written |= {("kafka", partition) for partition in deleted}
+        changes = [change for change in entry.changes if change.place in written]
+        return await self._end(entry, changes, [failure])
 
     async def _written_online(
         self, entry: JournalEntry, failures: Sequence[Failure]
@@ -263,10 +284,10 @@ class JournalledOffsets:
         # First the entry that is taken back: a crash after it leaves this one begun.
         if written and entry.undoes is not None:
             undone = await self.journal.find(entry.undoes)
-            await self.journal.replace(
-                attrs.evolve(undone, status=Status.UNDONE, undone_by=entry.id)
-            )
+            await self.journal.replace(_taken_back(undone, entry.id, written))
 
+        if 0 < len(written) < len(entry.changes):
+            failures = [*failures, _partly_changed(entry, len(written))]
         status = Status.DONE if written else Status.ABANDONED
         changes = tuple(written) or entry.changes
         entry = attrs.evolve(entry, status=status, changes=changes)
@@ -279,6 +300,24 @@ _WHY_NOT = {
     Status.UNDONE: "was undone by {0.undone_by}: `kgroup undo {0.undone_by}` takes that back",
     Status.ABANDONED: "was abandoned: none of its offsets was written",
 }
+
+
+def _taken_back(
+    undone: JournalEntry, undone_by: int, written: Sequence[OffsetChange]
+) -> JournalEntry:
+    """Return the entry without what was taken back of it; it is undone if nothing is left."""
+    places = {change.place for change in written}
+    left = tuple(change for change in undone.changes if change.place not in places)
+    if left and undone.status is Status.DONE:
+        return attrs.evolve(undone, changes=left)
+    return attrs.evolve(undone, status=Status.UNDONE, undone_by=undone_by)
+
+
+def _partly_changed(entry: JournalEntry, number: int) -> Failure:
+    text = f"{number} of {len(entry.changes)} offsets were changed, the others were not"
+    if entry.undoes is not None:
+        text += f": `kgroup undo {entry.undoes}` takes them back"
+    return Failure(f"journal entry {entry.id}", "PartlyChanged", text)
 
 
 def _left_begun(entry: JournalEntry) -> Failure:

@@ -8,6 +8,8 @@ other brokers a member may come between; then all members are removed once more.
 import contextlib
 from collections.abc import Collection
 
+import attrs
+
 from clients.admin import Admin, GroupMemberId
 from clients.errors import BrokerError, KgroupError
 from groups.coordinator.membership.leave import RESET_REASON
@@ -32,57 +34,60 @@ class MemberCameBetween(BrokerError):
     """A member joined between the removal of all and the commit, each time."""
 
 
-async def commit_online(
-    admin: Admin,
-    group_id: str,
-    offsets: Offsets,
-    reason: str,
-    deleted: Collection[TopicPartition] = (),
-) -> int:
-    """Remove all members, delete offsets and commit others. Returns the number of members removed.
+@attrs.define(eq=False)
+class OnlineCommit:
+    """Changes the offsets of one group; `deleted` are those that are deleted, also if it fails."""
 
-    Raises MemberCameBetween after TRIES attempts, other BrokerErrors, ClientError.
-    """
-    removed: set[str] = set()
-    for _ in range(TRIES):
-        described = (await admin.describe_groups([group_id]))[group_id].group
-        members = [
-            GroupMemberId(member.member_id, member.group_instance_id)
-            for member in described.members
-        ]
-        if members:
-            await admin.remove_group_members(group_id, members, RESET_REASON + reason)
-            removed |= {member.member_id for member in members}
+    admin: Admin
+    group_id: str
+    reason: str
+    deleted: set[TopicPartition] = attrs.field(factory=set)
 
-        try:
-            # Before the commit, which lets members join again (fault core-R7).
-            await _delete(admin, group_id, deleted)
-            # Also if there is none: this is what lets members join again.
-            await admin.commit_group_offsets(group_id, offsets)
-        except BrokerError as error:
-            if error.code not in HAS_MEMBERS:
-                await _let_join(admin, group_id)
-                raise
-            continue
-        return len(removed)
+    async def write(self, offsets: Offsets, deletions: Collection[TopicPartition] = ()) -> None:
+        """Remove all members, delete offsets and commit others.
 
-    raise MemberCameBetween(
-        ErrorCode.NON_EMPTY_GROUP,
-        f"group {group_id}: a member joined between the removal and the commit, {TRIES} times; "
-        "nothing was written: run the command again, or stop the members",
-    )
+        Raises MemberCameBetween after TRIES attempts, other BrokerErrors, ClientError.
+        """
+        for _ in range(TRIES):
+            described = (await self.admin.describe_groups([self.group_id]))[self.group_id].group
+            members = [
+                GroupMemberId(member.member_id, member.group_instance_id)
+                for member in described.members
+            ]
+            if members:
+                reason = RESET_REASON + self.reason
+                await self.admin.remove_group_members(self.group_id, members, reason)
+
+            try:
+                # Before the commit, which lets members join again (fault core-R7).
+                await self._delete(deletions)
+                # Also if there is none: this is what lets members join again.
+                await self.admin.commit_group_offsets(self.group_id, offsets)
+            except BrokerError as error:
+                if error.code not in HAS_MEMBERS:
+                    await _let_join(self.admin, self.group_id)
+                    raise
+                continue
+            return
+
+        raise MemberCameBetween(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {self.group_id}: a member joined between the removal and the commit, {TRIES} "
+            "times: run the command again, or stop the members",
+        )
+
+    async def _delete(self, partitions: Collection[TopicPartition]) -> None:
+        """Delete offsets. Raises the first BrokerError, ClientError."""
+        if not partitions:
+            return
+        verdicts = await self.admin.delete_group_offsets(self.group_id, partitions)
+        self.deleted |= {partition for partition, error in verdicts.items() if error is None}
+        for error in verdicts.values():
+            if error is not None:
+                raise error
 
 
 async def _let_join(admin: Admin, group_id: str) -> None:
     """End the hold of a group of which nothing more will be written. It ends by itself, too."""
     with contextlib.suppress(KgroupError):
         await admin.commit_group_offsets(group_id, {})
-
-
-async def _delete(admin: Admin, group_id: str, partitions: Collection[TopicPartition]) -> None:
-    """Delete offsets. Raises the first BrokerError, ClientError."""
-    if not partitions:
-        return
-    for error in (await admin.delete_group_offsets(group_id, partitions)).values():
-        if error is not None:
-            raise error
