@@ -32,6 +32,7 @@ from clients.kgroup.formatter import (
     formatter_of,
     json_line,
 )
+from clients.kgroup.joining import join_in_time
 from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
 from groups.zookeeper.filters import Blacklist, Whitelist
@@ -88,7 +89,7 @@ Examples:
     "--consumer-timeout-ms",
     "timeout_ms",
     type=click.IntRange(min=1),
-    help="End when no message arrives for this many ms.",
+    help="End when no message arrives for this many ms; joining the group may take 60 s more.",
 )
 @click.option(
     "--streams",
@@ -412,7 +413,7 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
 
     # The group is deleted after the connector has left it.
     async with deleting_new_group(session), connector:
-        await writer.write_all(await session.subscription.open(connector))
+        await writer.write_all(await join_in_time(connector, session.subscription.open(connector)))
 
 
 async def delete_offsets(target: Target, group_id: str) -> None:

@@ -16,6 +16,7 @@ from clients.command_line.printing import say
 from clients.command_line.sessions import connected, responding_brokers
 from clients.errors import ConsumerTimeout, UnsupportedApi
 from clients.high_level.connector import ConsumerConnector
+from clients.kgroup.joining import join_in_time
 from clients.kgroup.perf.figures import MB
 from clients.kgroup.perf.reporting import monotonic_ms
 
@@ -176,7 +177,7 @@ async def consume(
     part = Consumed(total.begins_ms)
 
     try:
-        streams = await connector.create_message_streams({topic: 1})
+        streams = await join_in_time(connector, connector.create_message_streams({topic: 1}))
         total.joined_ms = part.joined_ms = monotonic_ms() - total.begins_ms
 
         async for message in streams[topic][0]:
