@@ -20,6 +20,7 @@ from clients.config import ClusterConfig
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
+    ConnectionRefused,
     DeadlineExceeded,
     KgroupError,
     NoBrokersAvailable,
@@ -60,7 +61,10 @@ class Cluster:
         find_brokers: FindBrokers | None = None,
         connect: Connect = Connection.open,
         known: KnownCluster | None = None,
+        waits_for_dead: bool = True,
     ) -> None:
+        self.waits_for_dead = waits_for_dead
+        """False if a broker where nobody listens is not asked again, for another to take over."""
         self.config = config or ClusterConfig()
         self.known = known or KnownCluster()
         """What this client's other clusters know too."""
@@ -473,6 +477,13 @@ class Cluster:
         """Ask another broker next time: the last response was of no use."""
         self._connections.doubt()
 
+    def may_pass(self, error: KgroupError) -> bool:
+        """Return whether another attempt may not meet an error."""
+        # Who only looks is shown what the others say, at once.
+        if not self.waits_for_dead and is_refused(error):
+            return False
+        return error.retriable
+
     async def retrying(
         self, ask: Callable[[], Awaitable[T]], what: str, timeout_ms: int | None = None
     ) -> T:
@@ -487,7 +498,7 @@ class Cluster:
                 return await ask()
             except KgroupError as error:
                 # A closed client has no connections to try again with.
-                if not error.retriable or self._closed:
+                if not self.may_pass(error) or self._closed:
                     raise
                 if _now() + self.config.retry_backoff_ms / 1000 >= deadline:
                     raise DeadlineExceeded(f"{what}: {error}") from error
@@ -573,6 +584,13 @@ class Cluster:
         if timeout_ms is None:
             timeout_ms = self.config.default_api_timeout_ms
         return _now() + timeout_ms / 1000
+
+
+def is_refused(error: KgroupError) -> bool:
+    """Return whether nobody listens at the address of a broker, or at that of any broker."""
+    if isinstance(error, NoBrokersAvailable):
+        return error.is_refused
+    return isinstance(error, ConnectionRefused)
 
 
 def _moved(key: Key, endpoint: BrokerEndpoint) -> ConnectionFailed:

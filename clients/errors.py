@@ -174,9 +174,13 @@ class RequestTimedOut(ConnectionFailed):
 
 
 class NoBrokersAvailable(ClientError):
-    """None of the known brokers could be reached."""
+    """None of the known brokers could be reached; `is_refused`: nobody listens at any address."""
 
     retriable = True
+
+    def __init__(self, text: str, *, is_refused: bool = False) -> None:
+        super().__init__(text)
+        self.is_refused = is_refused
 
 
 class UnsupportedApi(ClientError):

@@ -394,6 +394,6 @@ class SubscribedLogs:
 def _raise_for_error(partition: TopicPartition, listed: "ListedOffset") -> None:
     """Raise the error of a partition; one that may pass has lasted for the whole call."""
     if listed.error.retriable:
-        raise DeadlineExceeded(f"{partition}: {listed.error.meaning}")
+        raise DeadlineExceeded(f"{partition}: {listed.detail or listed.error.meaning}")
     if listed.error:
         raise BrokerError(listed.error, str(partition))

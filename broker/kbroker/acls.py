@@ -190,7 +190,7 @@ def choice_options(*groups: Mapping[str, Any]) -> Callable[[Callable[..., T]], C
 
 @asynccontextmanager
 async def open_acls(
-    target: Target, properties: Sequence[tuple[str, str]]
+    target: Target, properties: Sequence[tuple[str, str]], *, waits_for_dead: bool = True
 ) -> AsyncIterator[ClusterAccess]:
     """Reach the ACLs: through the brokers, or in the ZooKeeper that is named."""
     given = dict(properties)
@@ -199,7 +199,7 @@ async def open_acls(
         raise click.UsageError(f"--authorizer-properties: only {ZOOKEEPER_CONNECT} is known")
 
     if address is None:
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=waits_for_dead) as cluster:
             yield cluster
     else:
         async with zookeeper_session(address, target, keeps_nodes=True) as zk:
@@ -230,7 +230,7 @@ def list_acls(
     """List ACLs: all, or those of resources and principals."""
 
     async def find() -> set[AclBinding]:
-        async with open_acls(target, authorizer_properties) as cluster:
+        async with open_acls(target, authorizer_properties, waits_for_dead=False) as cluster:
             return {
                 binding
                 for wanted in filters_to_list(choice)

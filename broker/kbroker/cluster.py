@@ -94,7 +94,7 @@ def describe(target: Target, output: str, watch: float | None, by_host: bool) ->
 
 async def print_cluster(target: Target, output: str, watch: float | None, by_host: bool) -> None:
     """Describe and print the cluster, once or every `watch` seconds."""
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         cluster = OverBrokers(sessions.admin)
         while True:
             print_item(await describe_cluster(cluster, sessions.zk), output, by_host)

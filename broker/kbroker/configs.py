@@ -200,7 +200,7 @@ async def describe_configs(
     target: Target, resource: ConfigResource, *, everything: bool
 ) -> list[Item]:
     """Return the settings as items of COLUMNS, sorted by name."""
-    async with open_cluster(target) as cluster:
+    async with open_cluster(target, waits_for_dead=False) as cluster:
         # Brokers report each setting's source and synonyms.
         if isinstance(cluster, OverBrokers):
             configs = await cluster.admin.describe_configs([resource], synonyms=True)

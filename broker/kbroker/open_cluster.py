@@ -19,10 +19,17 @@ from clients.command_line.sessions import connected
 
 
 @asynccontextmanager
-async def open_cluster(target: Target) -> AsyncIterator[ClusterAccess]:
+async def open_cluster(
+    target: Target, *, waits_for_dead: bool = True
+) -> AsyncIterator[ClusterAccess]:
     """Connect in the way that the current command line asks for. Raises as `connected`."""
     is_by_zookeeper = names_zookeeper_alone(click.get_current_context())
-    async with connected(target, brokers=not is_by_zookeeper, keeps_nodes=True) as sessions:
+    async with connected(
+        target,
+        brokers=not is_by_zookeeper,
+        keeps_nodes=True,
+        waits_for_dead=waits_for_dead,
+    ) as sessions:
         if is_by_zookeeper:
             assert sessions.zk is not None
             yield OverZooKeeper(sessions.zk, target.timeout_ms)

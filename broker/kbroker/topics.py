@@ -97,7 +97,7 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
     """List all topics, one name a line; -o wide adds columns."""
 
     async def collect_items() -> list[Item]:
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=False) as cluster:
             topics = await choose_topics(cluster, (), pattern, if_exists=True)
             marked = await cluster.list_marked_topics()
 
@@ -276,7 +276,7 @@ def describe(
 
     async def collect_items() -> list[Item]:
         names = [name] if name is not None else []
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=False) as cluster:
             topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}

@@ -179,7 +179,7 @@ def list_transactions(
     """List the transactional ids of all coordinators."""
 
     async def find() -> list[TransactionListing]:
-        async with connected(target) as sessions:
+        async with connected(target, waits_for_dead=False) as sessions:
             return await sessions.admin.list_transactions(
                 states=states,
                 producer_ids=producer_ids,
@@ -227,7 +227,7 @@ def describe(
         raise click.UsageError("say which: ID, or --transactional-id ID")
 
     async def find() -> dict[str, TransactionDescription | KgroupError]:
-        async with connected(target) as sessions:
+        async with connected(target, waits_for_dead=False) as sessions:
             return await sessions.admin.describe_each_transaction(names)
 
     results = asyncio.run(find())
@@ -285,7 +285,7 @@ def describe_producers(
     partition = TopicPartition(topic, partition_id)
 
     async def find() -> Sequence[ProducerState]:
-        async with connected(target) as sessions:
+        async with connected(target, waits_for_dead=False) as sessions:
             producers = await sessions.admin.describe_producers([partition], broker=broker_id)
             return producers[partition]
 
@@ -390,7 +390,7 @@ class SearchScope:
 async def _find_hanging(
     target: Target, scope: SearchScope, max_timeout_ms: int
 ) -> HangingTransactions:
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         admin = sessions.admin
         topics = await admin.describe_topics(None if scope.topic is None else [scope.topic])
         return await find_hanging_transactions(

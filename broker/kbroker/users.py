@@ -66,7 +66,7 @@ def list_users(target: Target, output: str) -> None:
     """List the users, with a row for each mechanism by which one can log in."""
 
     async def describe() -> list[dict[str, object]]:
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=False) as cluster:
             users = await cluster.describe_users()
         return [
             {"user": user, "mechanism": info.mechanism, "iterations": info.iterations}

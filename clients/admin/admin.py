@@ -143,9 +143,12 @@ class Admin:
         settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
         self.cluster = Cluster(
-            self.config.bootstrap_servers, config=self.config, find_brokers=find_brokers
+            self.config.bootstrap_servers,
+            config=self.config,
+            find_brokers=find_brokers,
+            waits_for_dead=waits_for_dead,
         )
-        self._calls = AdminCalls(self.cluster, waits_for_dead)
+        self._calls = AdminCalls(self.cluster)
         self.kept = AsyncExitStack()
         """What is kept open beside the admin client, and closed with it."""
         self._closing = SharedClose("admin-close")

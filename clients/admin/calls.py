@@ -17,7 +17,6 @@ from clients.cluster_view import BrokerEndpoint, ClusterView
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
-    ConnectionRefused,
     DeadlineExceeded,
     KgroupError,
     NoBrokersAvailable,
@@ -55,8 +54,6 @@ class AdminCalls:
     """
 
     cluster: Cluster
-    waits_for_dead: bool = True
-    """False if a broker where nobody listens is not asked again, for another one to take over."""
 
     async def view(self, topics: Sequence[str] | None) -> ClusterView:
         """Return the current cluster with these topics; None returns all topics."""
@@ -332,11 +329,8 @@ class AdminCalls:
 
     def _may_pass(self, error: KgroupError) -> bool:
         """Return whether another attempt may not meet an error."""
-        # Who only looks is shown what the others say, at once.
-        if isinstance(error, ConnectionRefused) and not self.waits_for_dead:
-            return False
         # The whole time of a call has been spent on DeadlineExceeded.
-        return error.retriable and not isinstance(error, DeadlineExceeded)
+        return self.cluster.may_pass(error) and not isinstance(error, DeadlineExceeded)
 
     async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
         """Let a group's coordinator delete something. Calls it as `coordinator` does.
@@ -389,6 +383,9 @@ class AdminCalls:
 
         A partition may have an error instead, if each has an offset or an error at the timeout.
         """
+        # Nothing to ask for is no reason to ask who leads.
+        if not times:
+            return {}
         offsets: dict[TopicPartition, ListedOffset] = {}
         unreachable: set[TopicPartition] = set()
         num_rounds = 0
@@ -419,7 +416,7 @@ class AdminCalls:
             # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
                 if may_pass(listed.error) and partition not in unreachable:
-                    raise BrokerError(listed.error, str(partition))
+                    raise listed.failure(partition)
 
         try:
             await self.cluster.retrying(ask, "offsets", timeout_ms)
@@ -462,7 +459,8 @@ class AdminCalls:
             except ConnectionFailed as failure:
                 unreachable.update(() if self._may_pass(failure) else times)
                 # Another leader may answer in the next round; the others have their results.
-                offsets.update(dict.fromkeys(times, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
+                silence = _no_offset(ErrorCode.NETWORK_EXCEPTION, str(failure))
+                offsets.update(dict.fromkeys(times, silence))
                 return
 
             responses = listed_offsets(response)
@@ -485,8 +483,8 @@ class AdminCalls:
         return offsets
 
 
-def _no_offset(code: ErrorCode) -> ListedOffset:
-    return ListedOffset(-1, -1, -1, code)
+def _no_offset(code: ErrorCode, detail: str = "") -> ListedOffset:
+    return ListedOffset(-1, -1, -1, code, detail)
 
 
 def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:

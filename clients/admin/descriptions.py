@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
+from clients.errors import BrokerError
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
@@ -301,3 +302,9 @@ class ListedOffset:
     timestamp_ms: int
     leader_epoch: int
     error: ErrorCode = ErrorCode.NONE
+    detail: str = ""
+    """Which leader did not respond, and why, where that is the error."""
+
+    def failure(self, what: object = "") -> BrokerError:
+        """Return the error as an exception, which names that leader, or else `what`."""
+        return BrokerError(self.error, self.detail or str(what))

@@ -83,8 +83,9 @@ async def connecting(target: Target) -> AsyncIterator[Sessions]:
     """Open both for a command that goes on while one of them is away, also at its start.
 
     Whoever asks one that is away gets the error, until it comes. If ZooKeeper alone was given, the
-    brokers are those that are registered there when none that is known responds. Raises ZkError
-    for a ZooKeeper that refuses the session, SettingError.
+    brokers are those that are registered there when none that is known responds. Brokers that are
+    dead are not waited for: the next look is soon enough. Raises ZkError for a ZooKeeper that
+    refuses the session, SettingError.
     """
     async with AsyncExitStack() as stack:
         zk = find_brokers = None
@@ -99,7 +100,9 @@ async def connecting(target: Target) -> AsyncIterator[Sessions]:
             find_brokers = partial(brokers_in, zk, protocol_of(target.settings))
 
         settings = client_settings(target, target.bootstrap or "")
-        admin = await stack.enter_async_context(Admin(settings, find_brokers=find_brokers))
+        admin = await stack.enter_async_context(
+            Admin(settings, find_brokers=find_brokers, waits_for_dead=False)
+        )
         yield Sessions(admin, zk)
 
 

@@ -22,7 +22,7 @@ from clients.admin.descriptions import (
 from clients.admin.verdicts import unless_error
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
-from clients.errors import BrokerError, KgroupError
+from clients.errors import KgroupError
 from clients.groups.group_facts import (
     CoordinatorFacts,
     GroupFacts,
@@ -163,7 +163,7 @@ class GroupReader:
 
         # An unknown topic is no failure: its offsets outlive it.
         self.failures += [
-            Failure.of(str(partition), BrokerError(listed.error))
+            Failure.of(str(partition), listed.failure())
             for partition, listed in (ends or {}).items()
             if listed.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         ]

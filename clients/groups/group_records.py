@@ -110,8 +110,9 @@ async def _find_range(
     known = {}
     for partition in partitions:
         start, end = starts[partition], ends[partition]
-        if code := start.error or end.error:
-            reader.errors[partition.partition] = BrokerError(code, str(partition))
+        if start.error or end.error:
+            failed = start if start.error else end
+            reader.errors[partition.partition] = failed.failure(partition)
             continue
         position = reader.positions.get(partition.partition, 0)
         # A log that ends before the position was made again.

@@ -37,7 +37,7 @@ async def offsets_as_of(
     data: Path | None,
 ) -> Listing:
     """Return the commits of groups that counted at a time."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         history = await read_history(sessions, group_ids, data)
     commits = [commit for group in history.commits.values() for commit in group]
     items = [

@@ -244,7 +244,7 @@ async def find_source(
 
     Raises CommandFailed if there is nothing.
     """
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         admin = sessions.admin
         for source in sources(group_id):
             try:
@@ -270,7 +270,7 @@ async def find_source(
 async def _offset_at(admin: Admin, partition: TopicPartition, time_ms: int) -> int:
     listed = (await admin.list_offsets({partition: time_ms}))[partition]
     if listed.error is not ErrorCode.NONE:
-        raise BrokerError(listed.error, str(partition))
+        raise listed.failure(partition)
     return listed.offset
 
 

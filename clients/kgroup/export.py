@@ -121,7 +121,7 @@ async def export_offsets(
     target: Target, group_ids: Sequence[str], stores: Sequence[str]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
     """Return what the stores hold, ordered by group, store and partition, and the failures."""
-    async with connected(target, brokers="kafka" in stores) as sessions:
+    async with connected(target, brokers="kafka" in stores, waits_for_dead=False) as sessions:
         reader = GroupReader(sessions)
         failures = reader.failures
 

@@ -179,7 +179,7 @@ async def list_offsets(
     max_offsets: int | None = None,
 ) -> Listing:
     """Return the offsets: one request per leader, or per partition if `max_offsets` is given."""
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         try:
             description = (await sessions.admin.describe_topics([topic]))[topic]
         except BrokerError as error:
@@ -207,7 +207,7 @@ async def list_offsets(
         for partition, listed in sorted(offsets.items())
     ]
     failures = [
-        Failure.of(str(partition), BrokerError(listed.error, str(partition)))
+        Failure.of(str(partition), listed.failure())
         for partition, listed in sorted(offsets.items())
         if listed.error
     ]

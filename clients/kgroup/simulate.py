@@ -257,7 +257,7 @@ def without(
 
 async def read_group(target: Target, group: str, with_lag: bool) -> Scene:
     """Read a group's scene. Raises CommandFailed if there is no such group, or nobody in it."""
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         try:
             scene = await read_scene(sessions, group, with_lag=with_lag)
         except BrokerError as error:

@@ -174,9 +174,9 @@ async def read_logs(
     for partition in partitions:
         answers = [starts[partition], ends[partition]]
         answers += [at_times[partition]] if partition in at_times else []
-        error = next((answer.error for answer in answers if answer.error), None)
-        if error is not None:
-            failures.append(Failure.of(str(partition), BrokerError(error, str(partition))))
+        failed = next((answer for answer in answers if answer.error), None)
+        if failed is not None:
+            failures.append(Failure.of(str(partition), failed.failure()))
             continue
 
         at_time = at_times[partition].offset if partition in at_times else -1

@@ -153,7 +153,7 @@ class Connections:
         rest = self._by_likelihood({endpoint.address: endpoint for endpoint in endpoints})
         if at_last:
             rest += self._by_likelihood({endpoint.address: endpoint for endpoint in at_last})
-        reasons: list[str] = []
+        failures: list[ConnectionFailed] = []
         tasks: list[asyncio.Task[T]] = []
         pending: set[asyncio.Task[T]] = set()
         try:
@@ -176,14 +176,16 @@ class Connections:
                     except AuthenticationFailed:
                         raise
                     except ConnectionFailed as failure:
-                        reasons.append(str(failure))
+                        failures.append(failure)
         finally:
             # Gathering also collects errors of tasks that lost, so that asyncio logs none of them.
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
+        is_refused = all(isinstance(failure, ConnectionRefused) for failure in failures)
+        text = "; ".join(dict.fromkeys(map(str, failures)))
+        raise NoBrokersAvailable(text, is_refused=bool(failures) and is_refused)
 
     async def close(self) -> None:
         """Close every connection, and open no more."""

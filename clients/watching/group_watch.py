@@ -137,10 +137,11 @@ class GroupWatch:
         logs = {}
         for partition in partitions:
             start, end = starts[partition], ends[partition]
-            if code := start.error or end.error:
+            failed = start if start.error else end
+            if failed.error:
                 # An unknown topic is no failure: its offsets outlive it.
-                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    failures.append(Failure.of(str(partition), BrokerError(code)))
+                if failed.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    failures.append(Failure.of(str(partition), failed.failure()))
                     if (former := self.logs.get(partition)) is not None:
                         logs[partition] = LogOffsets(former.start, former.end)
                 continue

@@ -6,7 +6,7 @@ import attrs
 
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
-from clients.errors import BrokerError
+from clients.errors import BrokerError, ClientError
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import unknown_group
 from clients.groups.lag import lag_of
@@ -33,6 +33,10 @@ async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) 
     reader = GroupReader(sessions)
     facts = await reader.group(group)
     if not facts.exists:
+        # A group that cannot be read may exist.
+        if reader.failures:
+            failure = reader.failures[0]
+            raise ClientError(f"{failure.what}: {failure.message}")
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, unknown_group(group).message)
 
     subscriptions = await read_subscriptions(sessions, group)

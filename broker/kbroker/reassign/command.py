@@ -149,7 +149,7 @@ def generate(
     names = read_topics_to_move(read_text(file, option_file))
 
     async def propose() -> tuple[Plan, Plan]:
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=False) as cluster:
             racks = await cluster.list_brokers()
             topics = (await cluster.describe_topics(names)).values()
         if disable_rack_aware:
@@ -433,7 +433,7 @@ def list_reassignments(target: Target, output: str) -> None:
     """List all partitions that are being moved, and their progress."""
 
     async def collect_items() -> list[Item]:
-        async with open_cluster(target) as cluster:
+        async with open_cluster(target, waits_for_dead=False) as cluster:
             moving = await cluster.list_reassignments()
             plan = {
                 partition: _find_target(reassignment) for partition, reassignment in moving.items()

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
-from clients.errors import BrokerError, ConnectionRefused
+from clients.errors import BrokerError, ConnectionRefused, DeadlineExceeded, NoBrokersAvailable
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import (
@@ -272,7 +272,36 @@ def test_who_only_looks_asks_a_broker_that_is_dead_once_for_all_that_it_may_know
             offsets = await looking.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
             assert offsets[P0].offset == 1
             assert offsets[P2].error is ErrorCode.NETWORK_EXCEPTION
+            assert f"127.0.0.1:{broker_2.port}: connection refused" in str(offsets[P2].failure())
             assert len(broker_1.asked(ApiKey.LIST_OFFSETS)) == 1
+
+    with_admin(scenario)
+
+
+@pytest.mark.parametrize(
+    ("waits", "error"), [(False, NoBrokersAvailable), (True, DeadlineExceeded)]
+)
+def test_who_only_looks_does_not_wait_where_nobody_listens_at_any_address(
+    waits: bool, error: type[Exception]
+) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        await broker_1.__aexit__()
+        await broker_2.__aexit__()
+        settings = {
+            "bootstrap.servers": f"{broker_1.bootstrap},{broker_2.bootstrap}",
+            "default.api.timeout.ms": 200,
+        }
+        async with Admin(settings, waits_for_dead=waits) as looking:
+            # No log, no question: nobody need be there.
+            assert await looking.list_offsets({}) == {}
+            for call in (
+                looking.describe_cluster(),
+                looking.list_groups(),
+                looking.list_offsets({P0: LATEST_TIME}),
+                looking.group_offsets("g"),
+            ):
+                with pytest.raises(error, match="connection refused"):
+                    await call
 
     with_admin(scenario)
 

@@ -9,7 +9,13 @@ import pytest
 
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
-from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress, RequestTimedOut
+from clients.errors import (
+    ConnectionFailed,
+    ConnectionRefused,
+    NoBrokersAvailable,
+    NoSuchAddress,
+    RequestTimedOut,
+)
 from clients.transport.connections import PATIENCE_S, Connections
 from tests.stage.clock import run_in_virtual_time
 
@@ -162,6 +168,27 @@ def test_what_each_said_is_named_when_none_answers() -> None:
             "h:2: refused",
             "h:3: METADATA was not answered in time",
         ]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("refusing", "unreachable"), [({1, 2, 3}, set()), ({1, 2}, {3})], ids=["all", "not all"]
+)
+def test_whether_nobody_listens_at_any_address_is_known(
+    refusing: set[int], unreachable: set[int]
+) -> None:
+    async def scene(work: Scene) -> None:
+        async def connect(host: str, port: int, **settings: Any) -> Any:
+            failure = ConnectionRefused if port in refusing else ConnectionFailed
+            raise failure(host, port, "not connected")
+
+        connections = Connections(ClusterConfig(), "me", connect)
+        # At once again it is known without another attempt.
+        for _ in range(2):
+            with pytest.raises(NoBrokersAvailable) as failed:
+                await connections.first_answer(BROKERS, work.ask)
+            assert failed.value.is_refused is (not unreachable)
 
     play(scene)
 
