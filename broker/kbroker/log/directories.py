@@ -18,6 +18,7 @@ from broker.kbroker.comma_lists import split_names
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from clients.command_line.output import Failure, Target, target_options
 from clients.command_line.sessions import connected
+from clients.errors import KgroupError
 from core_log.checkpoint import CheckpointError, decode_offsets
 from core_log.directory_name import DirectoryNameError, Kind, parse
 from core_log.meta_properties import META_PROPERTIES, InconsistentMetaProperties, MetaProperties
@@ -102,7 +103,7 @@ LOCATION_OPTIONS = (
 async def find_log_directories(
     location: Location,
 ) -> tuple[list[BrokerLogDirectory], list[Failure]]:
-    """Return the log directories, and a failure for each that is off-line.
+    """Return the log directories, and a failure for each that is off-line, or whose broker is.
 
     Raises NoLogDirectory, and as `connected` when the brokers have to be asked.
     """
@@ -132,10 +133,15 @@ async def _ask_brokers(target: Target) -> tuple[list[BrokerLogDirectory], list[F
     directories: list[BrokerLogDirectory] = []
     failures: list[Failure] = []
 
-    async with connected(target) as sessions:
+    async with connected(target, waits_for_dead=False) as sessions:
         cluster = await sessions.admin.describe_cluster()
         for broker_id in sorted(broker.node_id for broker in cluster.brokers):
-            descriptions = await sessions.admin.describe_log_dirs(broker_id)
+            try:
+                descriptions = await sessions.admin.describe_log_dirs(broker_id)
+            except KgroupError as failure:
+                # The others are shown.
+                failures.append(Failure.of(f"broker {broker_id}", failure))
+                continue
             for path, description in sorted(descriptions.items()):
                 if description.error is not ErrorCode.NONE:
                     # The broker cannot read it, so we do not try.

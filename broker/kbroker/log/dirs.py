@@ -10,9 +10,10 @@ import click
 
 from broker.kbroker.comma_lists import split_names
 from clients.admin.descriptions import LogDirDescription
-from clients.command_line.output import Target, target_options
+from clients.command_line.output import EXIT_FAILED, Failure, Target, report, target_options
 from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
+from clients.errors import KgroupError
 from protocol.errors import ErrorCode
 
 NAMES = "A[,B…]"
@@ -36,7 +37,7 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
         raise click.UsageError(f"--broker-list {broker_list} is not broker ids") from None
     topics = set(split_names(topic_list))
 
-    log_dirs = asyncio.run(describe_log_dirs(target, brokers))
+    log_dirs, failures = asyncio.run(describe_log_dirs(target, brokers))
 
     # Scripts that read the output of Kafka's tool skip these two lines.
     say("Querying brokers for log directories information")
@@ -50,17 +51,27 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
         for broker, of_broker in log_dirs.items()
     ]
     print_text(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
+    report(failures)
+    if failures:
+        raise click.exceptions.Exit(EXIT_FAILED)
 
 
 async def describe_log_dirs(
     target: Target, brokers: list[int]
-) -> dict[int, dict[str, LogDirDescription]]:
-    """Return the log directories of these brokers, or of all, by broker and path."""
-    async with connected(target) as sessions:
+) -> tuple[dict[int, dict[str, LogDirDescription]], list[Failure]]:
+    """Return the log directories of these brokers, or of all, by broker and path; and failures."""
+    log_dirs: dict[int, dict[str, LogDirDescription]] = {}
+    failures: list[Failure] = []
+    async with connected(target, waits_for_dead=False) as sessions:
         if not brokers:
             cluster = await sessions.admin.describe_cluster()
             brokers = sorted(broker.node_id for broker in cluster.brokers)
-        return {broker: await sessions.admin.describe_log_dirs(broker) for broker in brokers}
+        for broker in brokers:
+            try:
+                log_dirs[broker] = await sessions.admin.describe_log_dirs(broker)
+            except KgroupError as error:
+                failures.append(Failure.of(f"broker {broker}", error))
+    return log_dirs, failures
 
 
 def build_member(path: str, directory: LogDirDescription, topics: set[str]) -> dict[str, Any]:
