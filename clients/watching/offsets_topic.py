@@ -24,7 +24,13 @@ from clients.admin import (
 )
 from clients.cluster_view import PartitionView
 from clients.command_line.output import Failure
-from clients.errors import BrokerError, KgroupError, UnsupportedApi
+from clients.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DeadlineExceeded,
+    KgroupError,
+    UnsupportedApi,
+)
 from clients.fetch_requests import Isolation
 from clients.groups.group_records import read_partitions
 from clients.watching.offsets_tally import PartitionTally
@@ -59,6 +65,8 @@ class OffsetsTopicReading:
     """What could not be asked; the rest is judged without it."""
     tally: PartitionTally = attrs.field(factory=PartitionTally)
     """That of the partition that is being read."""
+    silent: dict[int, str] = attrs.field(factory=dict)
+    """Brokers that did not respond, and why."""
     _read_bytes: int = 0
     _keys: Counter[str] = attrs.field(factory=Counter)
     _commits: Counter[str] = attrs.field(factory=Counter)
@@ -90,8 +98,12 @@ class OffsetsTopicReading:
             self._settings_of_brokers(brokers),
         )
 
-        # Partitions without a leader would only be waited for.
-        led = [offsets_partition(number) for number, view in views.items() if view.leader >= 0]
+        # Partitions without a leader, or with one that hangs, would only be waited for.
+        led = [
+            offsets_partition(number)
+            for number, view in views.items()
+            if view.leader >= 0 and view.leader not in self.silent
+        ]
         starts, ends, stable = await asyncio.gather(
             self.admin.list_offsets(dict.fromkeys(led, EARLIEST_TIME)),
             self.admin.list_offsets(dict.fromkeys(led, LATEST_TIME)),
@@ -127,6 +139,7 @@ class OffsetsTopicReading:
             broker_settings,
             now_ms,
             self.sample_ms,
+            self.silent,
         )
 
     async def _read(
@@ -135,7 +148,7 @@ class OffsetsTopicReading:
         """Read a partition that has a leader, and return what there is and what is `known`."""
         self.tally = tally
         began = time.monotonic()
-        if view.leader >= 0:
+        if view.leader >= 0 and view.leader not in self.silent:
             await read_partitions(self.admin, [number], tally)
         read_ms = int((time.monotonic() - began) * 1000)
 
@@ -158,7 +171,7 @@ class OffsetsTopicReading:
             repeated_since_ms=tally.repeated_since_ms,
             last_written_ms=tally.last_written_ms,
             read_ms=read_ms,
-            error=None if failure is None else _describe(failure),
+            error=self.silent.get(view.leader) if failure is None else _describe(failure),
             is_damaged=isinstance(failure, CorruptRecord),
             **known,
         )
@@ -210,6 +223,10 @@ class OffsetsTopicReading:
         except UnsupportedApi:
             return {}
         except KgroupError as error:
+            # Over the time of the call the connection failed again and again.
+            cause = error.__cause__ if isinstance(error, DeadlineExceeded) else error
+            if isinstance(cause, ConnectionFailed):
+                self.silent[broker] = str(cause)
             self.failures.append(Failure.of(f"log directories of broker {broker}", error))
             return {}
 

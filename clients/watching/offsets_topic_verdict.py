@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from clients.command_line.point_in_time import timestamp
 from clients.groups.group_view import duration
 from clients.watching.health import ERR, OK, SEVERITY, WARN
@@ -84,6 +86,8 @@ class TopicFacts:
     broker_settings: Mapping[int, Mapping[str, str]]
     now_ms: int
     sample_ms: int
+    silent: Mapping[int, str] = attrs.Factory(dict)
+    """Brokers that did not respond, and why."""
 
     def number(self, name: str, default: float) -> float:
         """Return a setting of the topic."""
@@ -193,6 +197,10 @@ def _broker_rows(facts: TopicFacts) -> Iterable[dict[str, Any]]:
         settings = facts.broker_settings.get(broker, {})
         findings: list[Finding] = []
 
+        if broker in facts.silent:
+            findings.append(
+                (ERR, f"it does not respond: {facts.silent[broker]}; start it, or look at its log")
+            )
         if settings.get("log.cleaner.enable") == "false":
             findings.append(
                 (ERR, "log.cleaner.enable=false: it cleans nothing; set it to true and restart it")

@@ -44,6 +44,50 @@ def test_command_with_a_client_of_its_own_does_not_wait_on(
     assert "name another one with --bootstrap-server" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "kgroup list",
+        "kgroup describe g",
+        "kgroup describe g --as-of 2026-01-01T00:00:00Z",
+        "kgroup health",
+        "kgroup at-risk",
+        "kgroup doctor",
+        "kgroup events g",
+        "kgroup history g",
+        "kgroup offsets --topic t",
+        "kgroup simulate g",
+        "kgroup export g",
+        "kgroup top --once",
+        "kbroker topics list",
+        "kbroker topics describe",
+        "kbroker cluster describe",
+        "kbroker configs describe --topic t",
+        "kbroker configs describe --broker 0",
+        "kbroker quotas describe",
+        "kbroker users list",
+        "kbroker acls list",
+        "kbroker reassign list",
+        "kbroker log describe",
+        "kbroker log dirs",
+        "kbroker transactions list",
+        "kbroker transactions describe t",
+        "kbroker transactions find-hanging --topic t",
+    ],
+)
+def test_command_that_looks_says_at_once_that_nobody_listens_at_any_address(
+    dev_cluster: DevCluster, words: str
+) -> None:
+    # One that tried again until its time is over would not end within the test's.
+    ran = dev_cluster.run(
+        *words.split(), "-b", "127.0.0.1:1,127.0.0.1:2", "--timeout", "3600000", "--zookeeper", ""
+    )
+    assert ran.returncode != 0
+    said = ran.stdout + ran.stderr
+    assert "127.0.0.1:1: connection refused: nobody listens there" in said
+    assert "Traceback" not in said
+
+
 def test_wrong_name_of_a_host_is_said_once(dev_cluster: DevCluster) -> None:
     said = complaint(dev_cluster, "no-such-host.invalid:9092")
     assert said.count("no-such-host.invalid") == 1

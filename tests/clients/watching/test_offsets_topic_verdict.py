@@ -133,6 +133,7 @@ DAY_KEPT = {**SETTINGS, "min.compaction.lag.ms": str(24 * HOUR)}
             [("broker 2", "WARN")],
             id="offsets expire in a day",
         ),
+        pytest.param(facts(silent={2: "refused"}), [("broker 2", "ERR")], id="a dead broker"),
         pytest.param(
             facts({"read_bytes": 900 * MIB, "clean_bytes": 880 * MIB, "read_ms": 70_000}),
             [("broker 1", "WARN")],
