@@ -11,7 +11,7 @@ from clients.admin.admin import Admin
 from clients.admin.descriptions import ListedOffset
 from clients.first_timestamps import read_first_timestamps
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import lag_of, next_offset
+from clients.groups.lag import lag_of, next_offset, time_lag_of
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from protocol.errors import ErrorCode
@@ -37,7 +37,8 @@ class GroupOffset(NamedTuple):
     """A row of the table, with the columns of SCHEMA.
 
     Null: what could not be read, or does not exist. `lag` is negative for a group that is beyond
-    the end of its log. `timeLagMs` is 0 for a group that has consumed all.
+    the end of its log. `timeLagMs` is 0 for a group that has consumed all, and null for one whose
+    next record is dated in the future.
     """
 
     group: str
@@ -148,16 +149,12 @@ def _row(
     first_ms: FirstTimes | None,
     now_ms: int,
 ) -> GroupOffset:
-    lag = lag_of(committed.offset, log).lag
-
-    # A group that has consumed all is not behind, and has no next record.
+    lag = lag_of(committed.offset, log)
     time_lag_ms = None
-    if first_ms is not None and lag is not None:
+    if first_ms is not None:
         start = next_offset(committed.offset, log)
-        if lag <= 0:
-            time_lag_ms = 0
-        elif start is not None and (partition, start) in first_ms:
-            time_lag_ms = max(now_ms - first_ms[partition, start], 0)
+        next_ms = None if start is None else first_ms.get((partition, start))
+        time_lag_ms = time_lag_of(lag, next_ms, now_ms)
 
     epoch = committed.leader_epoch
     return GroupOffset(
@@ -169,7 +166,7 @@ def _row(
         committed.metadata,
         log.start,
         log.end,
-        lag,
+        lag.lag,
         time_lag_ms,
     )
 

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from clients.cluster import Cluster
 from clients.first_timestamps import read_first_timestamps
+from clients.groups.lag import age_of
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from spark_connector.batch_place import commit_batch_end
@@ -55,7 +56,8 @@ class SourceState:
     behind: BehindLatest | None
     """None if Spark did not say where the logs end, as after a batch that was run again."""
     time_lag_ms: Mapping[TopicPartition, int] = attrs.field(factory=dict)
-    """The age of the first record that was not read, with `time_lag`; 0 if all were."""
+    """The age of the first record that was not read, with `time_lag`; 0 if all were. A partition is
+    left out if it is not known: its record may be dated in the future."""
 
 
 @frozen
@@ -265,4 +267,5 @@ async def _read_time_lag(source: SourceState, now_ms: int) -> dict[TopicPartitio
         first_ms = await read_first_timestamps(cluster, late, config.isolation)
     finally:
         await cluster.close()
-    return {**lags, **{p: max(now_ms - timestamp, 0) for p, timestamp in first_ms.items()}}
+    ages = {partition: age_of(at_ms, now_ms) for partition, at_ms in first_ms.items()}
+    return lags | {partition: age_ms for partition, age_ms in ages.items() if age_ms is not None}

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clients.groups.group_view import duration
+from clients.groups.lag import MIN_DIFFERENCE_MS
 
 MAX_ELAPSED_MS = 60_000
 """Time between two looks, at most, that tell something of clocks."""
-MIN_DIFFERENCE_MS = 60_000
-"""Smaller differences are none: so much may be the time between two looks."""
 
 
 def measure_ahead(newest_ms: int, now_ms: int, elapsed_ms: float) -> int | None:
@@ -41,5 +40,5 @@ def describe_future(ahead_ms: int) -> str | None:
         return None
     return (
         f"clocks differ: a commit is dated {duration(ahead_ms)} after the time of this machine; "
-        "ages and times that are left are wrong by as much, until both follow NTP"
+        "ages and times that are left are wrong by as much, or unknown, until both follow NTP"
     )

@@ -14,7 +14,7 @@ from clients.groups.group_facts import (
     OffsetTimes,
     host_of,
 )
-from clients.groups.lag import Lag, Position, lag_of
+from clients.groups.lag import Lag, Position, age_of, lag_of, time_lag_of
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -204,7 +204,7 @@ def _offset_item(
     committed_at_ms = times.committed_at_ms
     if in_zookeeper is not None and facts.winner(partition) == "zookeeper":
         committed_at_ms = in_zookeeper.committed_at_ms
-    time_lag_ms = _time_lag_ms(lag, times, now_ms)
+    time_lag_ms = time_lag_of(lag, times.next_record_ms, now_ms)
 
     return _member_columns(facts, owner) | {
         "topic": partition.topic,
@@ -223,7 +223,7 @@ def _offset_item(
         "position": lag.position.value if is_flagged else None,
         "committed_at_ms": committed_at_ms,
         # A broker's clock may be ahead of ours, and so ZooKeeper's.
-        "age_ms": None if committed_at_ms is None else max(now_ms - committed_at_ms, 0),
+        "age_ms": None if committed_at_ms is None else age_of(committed_at_ms, now_ms),
         "expires_in_ms": _until(times.expires_at_ms, now_ms),
         "time_lag_ms": time_lag_ms,
         "time_lag_method": _method(time_lag_ms, lag),
@@ -237,16 +237,6 @@ def _offset_item(
 
 def _until(at_ms: int | None, now_ms: int) -> int | None:
     return None if at_ms is None else at_ms - now_ms
-
-
-def _time_lag_ms(lag: Lag, times: OffsetTimes, now_ms: int) -> int | None:
-    """Return the age of the first record that is not consumed; 0 without lag."""
-    if lag.position in (Position.NONE, Position.UNKNOWN, Position.BEYOND_LOG_END):
-        return None
-    if lag.lag == 0:
-        return 0
-    # A record may be dated in the future.
-    return None if times.next_record_ms is None else max(now_ms - times.next_record_ms, 0)
 
 
 def _method(time_lag_ms: int | None, lag: Lag) -> str | None:

@@ -11,12 +11,18 @@ The rules are those that monitors have converged on after years of bugs:
   does not commit behind them.
 - Commit beyond the log end (the log was truncated or recreated): `lag` stays negative for programs,
   `shown` is 0 for people, and the position is flagged.
+
+The lag in time is the age of the first record that is not consumed. The time of a record is its
+producer's, whose clock may be ahead: the age of one dated in the future is unknown, and never 0.
 """
 
 from enum import Enum
 
 from clients.groups.group_facts import LogOffsets
 from protocol.frozen import frozen
+
+MIN_DIFFERENCE_MS = 60_000
+"""Smaller differences between clocks are none: so much may be the time between two looks."""
 
 
 class Position(Enum):
@@ -91,3 +97,27 @@ def lag_of(committed: int | None, log: LogOffsets) -> Lag:
 
     position = Position.BELOW_LOG_START if committed < start else Position.IN_RANGE
     return Lag(behind, position, behind)
+
+
+def age_of(at_ms: int, now_ms: int) -> int | None:
+    """Return how old a record is, in ms; None if it is dated in the future, so nobody can tell.
+
+    One that is dated less than MIN_DIFFERENCE_MS after now is 0 ms old.
+    """
+    # Whose clock is ahead must not pass for one that is not behind (fault strangers-2).
+    if at_ms - now_ms > MIN_DIFFERENCE_MS:
+        return None
+    return max(now_ms - at_ms, 0)
+
+
+def time_lag_of(lag: Lag, next_record_ms: int | None, now_ms: int) -> int | None:
+    """Return the lag in time, in ms: 0 where nothing is left to read, None where it is not known.
+
+    `next_record_ms` is the time of the first record that is not consumed; None if it is not known.
+    """
+    if lag.lag == 0:
+        return 0
+    # Beyond the log's end nothing is left to read, and nobody knows what was.
+    if lag.position not in (Position.IN_RANGE, Position.BELOW_LOG_START):
+        return None
+    return None if next_record_ms is None else age_of(next_record_ms, now_ms)

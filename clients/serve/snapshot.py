@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import Position, lag_of, next_offset
+from clients.groups.lag import Position, age_of, lag_of, next_offset, time_lag_of
 from clients.groups.recorded_groups import RecordedGroup
 from clients.watching.commit_history import Commit, Owners
 from protocol.topic_partition import TopicPartition
@@ -35,6 +35,8 @@ def partition_items(
         lag = lag_of(offset, log)
         at_ms = committed.committed_at_ms if committed else -1
         owner = owners.get(partition)
+        start = next_offset(offset, log)
+        next_record_ms = None if start is None else unread_since_ms.get((partition, start))
         is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
         items.append(
             {
@@ -51,27 +53,12 @@ def partition_items(
                 "unsubscribed": subscribed is not None and partition.topic not in subscribed,
                 "position": lag.position.value if is_flagged else None,
                 "committed_at_ms": at_ms if at_ms >= 0 else None,
-                "age_ms": max(now_ms - at_ms, 0) if at_ms >= 0 else None,
-                "time_lag_ms": _time_lag(
-                    partition, next_offset(offset, log), lag.shown, unread_since_ms, now_ms
-                ),
+                "age_ms": age_of(at_ms, now_ms) if at_ms >= 0 else None,
+                "time_lag_ms": time_lag_of(lag, next_record_ms, now_ms),
                 "metadata": (committed.metadata or None) if committed else None,
             }
         )
     return items
-
-
-def _time_lag(
-    partition: TopicPartition,
-    offset: int | None,
-    lag: int | None,
-    unread_since_ms: Mapping[tuple[TopicPartition, int], int],
-    now_ms: int,
-) -> int | None:
-    if lag == 0:
-        return 0
-    since_ms = None if offset is None else unread_since_ms.get((partition, offset))
-    return None if since_ms is None else max(now_ms - since_ms, 0)
 
 
 def group_item(

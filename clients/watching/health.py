@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import lag_of
+from clients.groups.lag import age_of, lag_of
 from clients.watching.commit_history import Commit
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -56,12 +56,11 @@ class Case:
     @property
     def silent_ms(self) -> int:
         """The time since the last commit in which there was something to consume."""
-        last_ms = self.commits[-1].at_ms
-        unread_ms = self.unread_since_ms or last_ms
-        # Its time is its producer's, whose clock may be ahead (fault strangers-2).
-        if unread_ms > self.now_ms:
-            unread_ms = last_ms
-        return self.now_ms - max(last_ms, unread_ms)
+        silent_ms = self.now_ms - self.commits[-1].at_ms
+        unread_ms = None
+        if self.unread_since_ms is not None:
+            unread_ms = age_of(self.unread_since_ms, self.now_ms)
+        return silent_ms if unread_ms is None else min(silent_ms, unread_ms)
 
     @property
     def offsets(self) -> list[int]:

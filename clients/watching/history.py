@@ -19,7 +19,7 @@ from clients.first_timestamps import read_first_timestamps
 from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
-from clients.groups.lag import lag_of, next_offset
+from clients.groups.lag import age_of, lag_of, next_offset
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
@@ -257,7 +257,7 @@ async def judge_groups(
     for asked in partition_rounds(unread):
         found = await read_first_timestamps(admin.cluster, asked)
         first_ms |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
-    complete = await with_ends(admin, history.commits, logs, window_ms)
+    complete = await with_ends(admin, history.commits, logs, window_ms, now_ms)
 
     judged = {}
     for group_id, commits in sorted(complete.items()):
@@ -302,11 +302,13 @@ async def with_ends(
     histories: Mapping[str, Sequence[Commit]],
     logs: Mapping[TopicPartition, LogOffsets],
     window_ms: int,
+    now_ms: int,
 ) -> dict[str, list[Commit]]:
     """Give some commits of each partition's last window the end that the log had at their time.
 
     The end is the offset of the first record with that time or a later one, so it needs no
-    recording; records with times of their own making are where it is wrong.
+    recording; records with times of their own making are where it is wrong. What shows that it is
+    wrong leaves the end unknown.
     """
     complete = {group_id: list(commits) for group_id, commits in histories.items()}
     chosen = [
@@ -325,12 +327,18 @@ async def with_ends(
         for partition, listed in listed_at.items():
             # No record is as late: then the end is that of now.
             end = listed.offset if listed.offset >= 0 else logs[partition].end
-            if not listed.error and end is not None:
+            # A record of the future is later than all commits, wherever it stands in the log: of a
+            # group that waits at it, it would say "no lag" at each.
+            is_believed = age_of(listed.timestamp_ms, now_ms) is not None
+            if not listed.error and end is not None and is_believed:
                 ends[partition, asked[partition]] = end
 
     for commits, index in chosen:
         commit = commits[index]
         end_offset = ends.get((commit.topic_partition, commit.at_ms))
+        # The log had what was committed: producers whose clocks are ahead make its end too early.
+        if end_offset is not None and commit.offset is not None and end_offset < commit.offset:
+            end_offset = None
         commits[index] = commit._replace(end_offset=end_offset)
     return complete
 

@@ -389,8 +389,12 @@ def test_markers_alone_behind_a_commit_are_no_lag_in_messages_or_in_time() -> No
     assert (item["lag"], item["time_lag_ms"]) == (0, 0)
 
 
-def test_a_record_of_the_future_is_not_behind() -> None:
-    assert with_times(40, OffsetTimes(next_record_ms=200_000))["time_lag_ms"] == 0
+@pytest.mark.fault("strangers-2")
+def test_what_is_dated_in_the_future_has_no_age_and_makes_no_lag_in_time() -> None:
+    item = with_times(40, OffsetTimes(committed_at_ms=200_000, next_record_ms=200_000))
+    assert (item["time_lag_ms"], item["time_lag_method"], item["age_ms"]) == (None, None, None)
+    (column,) = [column for column in OFFSET_COLUMNS if column.title == "TIME-LAG"]
+    assert column.cell(item) == "-"
 
 
 # ---- the summary

@@ -3,7 +3,7 @@
 import pytest
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import Position, lag_of
+from clients.groups.lag import MIN_DIFFERENCE_MS, Position, age_of, lag_of, time_lag_of
 
 
 def test_nothing_committed_on_an_empty_log_is_no_lag() -> None:
@@ -55,3 +55,31 @@ def test_markers_of_transactions_at_the_tail_are_not_lag() -> None:
 def test_markers_alone_that_retention_left_are_no_lag() -> None:
     lag = lag_of(3, LogOffsets(10, 12, markers_from=10))
     assert (lag.lag, lag.position) == (0, Position.BELOW_LOG_START)
+
+
+@pytest.mark.fault("strangers-2")
+def test_a_record_dated_a_little_ahead_is_of_now_and_a_later_one_has_no_age() -> None:
+    little_ahead_ms = 1_000 + MIN_DIFFERENCE_MS
+    assert [age_of(at_ms, 1_000) for at_ms in (400, 1_000, little_ahead_ms)] == [600, 0, 0]
+    assert age_of(little_ahead_ms + 1, 1_000) is None
+
+
+@pytest.mark.parametrize(
+    ("committed", "log", "next_record_ms", "time_lag_ms"),
+    [
+        (12, LogOffsets(10, 25), 400, 600),
+        (12, LogOffsets(10, 25), None, None),
+        (12, LogOffsets(10, 25), 10**9, None),
+        (3, LogOffsets(10, 25), 400, 600),
+        (25, LogOffsets(10, 25), None, 0),
+        (24, LogOffsets(10, 25, markers_from=24), None, 0),
+        (None, LogOffsets(7, 7), None, 0),
+        (None, LogOffsets(7, 8), None, None),
+        (30, LogOffsets(10, 25), None, None),
+        (12, LogOffsets(), 400, None),
+    ],
+)
+def test_a_lag_in_time_is_that_of_the_first_record_that_is_left(
+    committed: int | None, log: LogOffsets, next_record_ms: int | None, time_lag_ms: int | None
+) -> None:
+    assert time_lag_of(lag_of(committed, log), next_record_ms, 1_000) == time_lag_ms

@@ -19,9 +19,10 @@ from tests.clients.scripted_broker import ScriptedBroker
 
 T0 = TopicPartition("t", 0)
 END = 90
+NOW_MS = 1_000
 
 
-async def ends_of(*commits: Commit) -> tuple[list[int | None], list[int]]:
+async def ends_of(*commits: Commit, dated_ms: int = -1) -> tuple[list[int | None], list[int]]:
     """Return the ends of the commits, and the times that the leader was asked for."""
 
     def list_offsets(request: Any) -> ListOffsetsResponse:
@@ -31,6 +32,7 @@ async def ends_of(*commits: Commit) -> tuple[list[int | None], list[int]]:
             partition_index=0,
             error_code=0,
             offset=asked.timestamp if asked.timestamp >= 0 else END,
+            timestamp=dated_ms,
         )
         return ListOffsetsResponse(
             topics=[ListOffsetsResponseTopic(name="t", partitions=[partition])]
@@ -38,7 +40,8 @@ async def ends_of(*commits: Commit) -> tuple[list[int | None], list[int]]:
 
     async with ScriptedBroker({"t": 1}) as broker, Admin(broker.bootstrap) as admin:
         broker.answers[ApiKey.LIST_OFFSETS] = list_offsets
-        complete = await with_ends(admin, {"g": commits}, {T0: LogOffsets(0, END)}, 1_000)
+        logs = {T0: LogOffsets(0, END)}
+        complete = await with_ends(admin, {"g": commits}, logs, 1_000, NOW_MS)
         asked = [
             partition.timestamp
             for request in broker.asked(ApiKey.LIST_OFFSETS)
@@ -53,6 +56,18 @@ async def test_the_end_at_a_commit_is_the_first_record_of_its_time() -> None:
         [40, 50],
         [40, 50],
     )
+
+
+@pytest.mark.parametrize(("dated_ms", "end"), [(NOW_MS, 40), (10**9, None)])
+async def test_a_record_of_the_future_is_no_end_at_a_commit(dated_ms: int, end: int | None) -> None:
+    """A group that waits at it had all commits at what would pass for the log's end."""
+    ends, _ = await ends_of(Commit(40, "g", "t", 0, 40), dated_ms=dated_ms)
+    assert ends == [end]
+
+
+async def test_an_end_before_what_was_committed_is_none() -> None:
+    ends, _ = await ends_of(Commit(40, "g", "t", 0, 41), Commit(45, "g", "t", 0, 45))
+    assert ends == [None, 45]
 
 
 @pytest.mark.fault("tool-F1")

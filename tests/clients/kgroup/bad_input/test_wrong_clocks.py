@@ -15,9 +15,12 @@ from clients.command_line.sessions import Sessions
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
 from clients.kgroup.history import history_of
+from clients.producer.producer import Producer
 from clients.serve.monitor import Monitor
 from clients.watching.health import OK, STOP, UNKNOWN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
+from spark_connector.group_offsets_options import read_offsets_options
+from spark_connector.group_offsets_reader import read_group_offsets
 from tests.clients.kgroup.bad_input.operator import (
     T0,
     TIMES,
@@ -59,15 +62,58 @@ def beside_wrong_clock(
     return simulate(scene, seed=1, brokers=1, topics={"t": 1})
 
 
-def test_age_of_a_commit_in_the_future_is_none_and_the_remark_says_why() -> None:
+def test_age_of_a_commit_in_the_future_is_unknown_and_the_remark_says_why() -> None:
     listing, remarks = beside_wrong_clock(
         lambda cluster, operator: operator.describe(["g"], TIMES), QUARTER_MS
     )
-    assert rows_of(listing, "age_ms") == {("g", "t-0"): 0}
-    assert rows_of(listing, "time_lag_ms") == {("g", "t-0"): 0}
+    assert rows_of(listing, "age_ms") == {("g", "t-0"): None}
+    assert rows_of(listing, "time_lag_ms") == {("g", "t-0"): None}
     (said,) = [remark for remark in remarks if "clocks differ" in remark]
     assert "dated 14m" in said
     assert "NTP" in said
+
+
+@pytest.mark.fault("strangers-2")
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_believed"), [(MINUTE_MS // 2, True), (DAY_MS, False), (-DAY_MS, True)]
+)
+def test_all_that_show_a_lag_in_time_believe_a_producers_clock_alike(
+    tmp_path: Path, ahead_ms: int, is_believed: bool
+) -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> dict[str, int | None]:
+        operator = Operator.of(cluster)
+        settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+
+        async def prepare() -> None:
+            async with Producer(settings) as producer:
+                at_ms = cluster.nodes[0].process.now_ms() + ahead_ms
+                await producer.send_and_wait("t", b"unread", timestamp_ms=at_ms)
+            await commit(cluster, "g", {T0: 0})
+
+        await cluster.client("application").run(prepare)
+
+        async def ask() -> dict[str, int | None]:
+            said: dict[str, int | None] = {}
+            async with Admin(settings) as admin:
+                monitor = Monitor(Sessions(admin), tmp_path / "history", DAY_MS, 1)
+                await monitor.look()
+                ((item, (row,)),) = await monitor.group_items()
+                said["serve"], said["serve, of a group"] = row["time_lag_ms"], item["time_lag_ms"]
+                monitor.close()
+            now_ms = cluster.nodes[0].process.now_ms()
+            given = {"kafka.bootstrap.servers": cluster.bootstrap, "timeLag": "true"}
+            (offset,) = await read_group_offsets(read_offsets_options(given), now_ms)
+            said["Spark's table"] = offset.time_lag_ms
+            return said
+
+        said = await operator.run(ask)
+        listing, _ = await operator.describe(["g"], TIMES)
+        return said | {"describe": rows_of(listing, "time_lag_ms")["g", "t-0"]}
+
+    said = simulate(scene, seed=1, brokers=1, topics={"t": 1})
+    lags_ms = [lag_ms for lag_ms in said.values() if lag_ms is not None]
+    assert len(lags_ms) == (4 if is_believed else 0), said
+    assert all(max(-ahead_ms, 0) <= lag_ms < max(-ahead_ms, 0) + NEAR_MS for lag_ms in lags_ms)
 
 
 def test_time_left_is_wrong_by_the_difference_and_no_more() -> None:
