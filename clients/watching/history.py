@@ -15,12 +15,12 @@ from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
-from clients.first_timestamps import read_first_timestamps
+from clients.first_timestamps import read_first_records, read_first_timestamps
 from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.lag import age_of, lag_of, next_offset
-from clients.groups.marker_tails import MarkerTails
+from clients.groups.marker_tails import MOST_MARKERS, MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
 from clients.watching.commit_history import Commit, CommitCollector, subscribed_topics_of
@@ -311,12 +311,13 @@ async def with_ends(
     wrong leaves the end unknown.
     """
     complete = {group_id: list(commits) for group_id, commits in histories.items()}
-    chosen = [
+    judged = [
         (commits, index)
         for commits in complete.values()
         for index in _chosen(commits, window_ms)
-        if commits[index].end_offset is None and _has_end(logs, commits[index].topic_partition)
+        if _has_end(logs, commits[index].topic_partition)
     ]
+    chosen = [(commits, index) for commits, index in judged if commits[index].end_offset is None]
 
     ends: dict[tuple[TopicPartition, int], int] = {}
     times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
@@ -340,7 +341,49 @@ async def with_ends(
         if end_offset is not None and commit.offset is not None and end_offset < commit.offset:
             end_offset = None
         commits[index] = commit._replace(end_offset=end_offset)
+
+    await _leave_markers_out(admin, judged, chosen)
     return complete
+
+
+_Places = Sequence[tuple[list[Commit], int]]
+"""Commits, each by a list and its index there."""
+
+
+async def _leave_markers_out(admin: Admin, judged: _Places, chosen: _Places) -> None:
+    """Give those of the `chosen` commits behind which there were markers alone a lag of 0.
+
+    A partition without lag at any of its `judged` commits is none to doubt, and needs no reading.
+    """
+    level = {_key(commits[index]) for commits, index in judged if commits[index].lag == 0}
+    doubtful = [
+        (commits, index)
+        for commits, index in chosen
+        if _key(commits[index]) not in level and 0 < (commits[index].lag or 0) <= MOST_MARKERS
+    ]
+
+    first_ms: dict[tuple[TopicPartition, int | None], int] = {}
+    without: set[tuple[TopicPartition, int | None]] = set()
+    places = {
+        (commit.topic_partition, commit.offset)
+        for commit in (commits[index] for commits, index in doubtful)
+        if commit.offset is not None
+    }
+    for asked in partition_rounds(places):
+        first = await read_first_records(admin.cluster, asked)
+        first_ms |= {(p, asked[p]): at_ms for p, at_ms in first.timestamps.items()}
+        without |= {(p, asked[p]) for p in first.without}
+
+    for commits, index in doubtful:
+        commit = commits[index]
+        place = commit.topic_partition, commit.offset
+        # No record before the end is as late as the commit, and the first behind the offset is.
+        if place in without or first_ms.get(place, -1) >= commit.at_ms:
+            commits[index] = commit._replace(end_offset=commit.offset)
+
+
+def _key(commit: Commit) -> tuple[str, TopicPartition]:
+    return commit.group, commit.topic_partition
 
 
 def _has_end(logs: Mapping[TopicPartition, LogOffsets], partition: TopicPartition) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from clients.kgroup.list import Wanted, list_groups
 from clients.kgroup.top import look_once
 from clients.producer.producer import Producer
 from clients.serve.monitor import Monitor
-from clients.watching.health import OK
+from clients.watching.health import OK, WARN
 from clients.watching.simulation_scene import read_scene
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
 from spark_connector.group_offsets_options import read_offsets_options
@@ -23,6 +24,7 @@ from spark_connector.group_offsets_reader import read_group_offsets
 from tests.clients.kgroup.bad_input.operator import T0, Operator, commit, rows_of
 
 DAY_MS = 86_400_000
+APART_S = 5.0
 ALL_LAGS = Wanted(re.compile(""), (), (), (), ("lag",), only_with_lag=False)
 
 
@@ -91,3 +93,35 @@ def test_all_that_show_a_lag_say_the_same_of_one_that_is_a_marker(tmp_path: Path
 
     said = simulate(scene, seed=1, brokers=1, topics={"t": 1})
     assert said == {who: {"level": 0, "behind": 2} for who in said}
+
+
+@pytest.mark.parametrize(
+    ("behind", "status", "why"), [(0, OK, "none at a commit"), (1, WARN, "lag went from 3 to 3")]
+)
+def test_a_marker_was_no_lag_at_a_commit_that_is_over(behind: int, status: str, why: str) -> None:
+    """Where the log ended then is looked up by time: that is behind the marker."""
+
+    async def scene(cluster: Cluster, faults: Faults) -> tuple[str, str]:
+        operator = Operator.of(cluster)
+        settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+
+        async def prepare() -> None:
+            async with Producer(settings | {"transactional.id": "p"}) as producer:
+                # Records are at even offsets, markers at odd ones.
+                for number in range(6):
+                    async with producer.transaction():
+                        await producer.send("t", b"x")
+                    await asyncio.sleep(APART_S)
+                    if 0 < number < 5:
+                        await commit(cluster, "g", {T0: 2 * (number - behind) + 1})
+                    await asyncio.sleep(APART_S)
+
+        await cluster.client("application").run(prepare)
+        listing, _ = await operator.run(lambda: health_of(operator.target, ["g"]))
+        (row,) = listing.items
+        assert row["lag"] == 3 + 2 * behind
+        return row["status"], row["why"]
+
+    said, reason = simulate(scene, seed=1, brokers=1, topics={"t": 1})
+    assert said == status
+    assert why in reason
