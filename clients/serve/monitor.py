@@ -19,10 +19,16 @@ from clients.first_timestamps import read_first_records
 from clients.groups.group_facts import LogOffsets
 from clients.groups.lag import lag_of, next_offset
 from clients.groups.partition_rounds import partition_rounds
-from clients.groups.recorded_groups import RecordedGroup
+from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
 from clients.serve.unread_times import Consumer, Place, UnreadTimes
-from clients.watching.commit_history import Commit, Owners, owners_of, subscribed_topics_of
+from clients.watching.commit_history import (
+    Commit,
+    Owners,
+    in_order,
+    owners_of,
+    subscribed_topics_of,
+)
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history import history_path
@@ -253,8 +259,7 @@ class Monitor:
                 # The thread gets copies of what the next look changes.
                 read_at_ms, logs = self.read_at_ms, self.recorder.watch.logs
                 offsets = {
-                    group_id: {p: (c.offset, c.committed_at_ms) for p, c in group.offsets.items()}
-                    for group_id, group in sorted(self.groups.items())
+                    group_id: dict(group.offsets) for group_id, group in sorted(self.groups.items())
                 }
                 subscribed = {group_id: self.subscribed_topics(group_id) for group_id in offsets}
                 items = await asyncio.to_thread(
@@ -265,21 +270,31 @@ class Monitor:
 
     def _judge(
         self,
-        offsets: Mapping[str, Mapping[TopicPartition, tuple[int, int]]],
+        offsets: Mapping[str, Mapping[TopicPartition, RecordedOffset]],
         logs: Mapping[TopicPartition, LogOffsets],
         subscribed: Mapping[str, frozenset[str] | None],
         now_ms: int,
     ) -> list[Item]:
-        """Judge groups by their commits in the file; `offsets` are (offset, time)."""
+        """Judge groups by their commits in the file: by the last ones of each partition."""
         assert self.recorder is not None
         unread_since_ms, items = self._unread.since_ms, []
         for group_id, own in offsets.items():
-            last_ms = max((at_ms for _, at_ms in own.values()), default=0)
-            commits = self.recorder.file.commits(group_id, last_ms - 2 * WINDOW_MS)
+            newest_place = _newest_place(own)
+            commits = [
+                commit
+                for partition, last in own.items()
+                for commit in in_order(
+                    self.recorder.file.commits_of_partition(
+                        group_id, partition, last.committed_at_ms - 2 * WINDOW_MS
+                    ),
+                    newest_place,
+                )
+            ]
             unread = {
                 partition: since_ms
-                for partition, (offset, _) in own.items()
-                if (start := next_offset(offset, logs.get(partition, LogOffsets()))) is not None
+                for partition, last in own.items()
+                if (start := next_offset(last.offset, logs.get(partition, LogOffsets())))
+                is not None
                 and (since_ms := unread_since_ms.get((partition, start))) is not None
             }
             items += health_items(
@@ -297,7 +312,8 @@ class Monitor:
         if group is not None and not self._has_members_in_zookeeper(group_id):
             subscribed = subscribed_topics_of(group.metadata)
         commits: dict[TopicPartition, list[Commit]] = {}
-        for commit in file.commits(group_id):
+        newest_place = _newest_place(group.offsets) if group is not None else -1
+        for commit in in_order(file.commits(group_id), newest_place):
             if subscribed is not None and commit.topic not in subscribed:
                 continue
             commits.setdefault(commit.topic_partition, []).append(commit)
@@ -306,6 +322,10 @@ class Monitor:
         times = list(range(since_ms + step_ms, self.brokers_time_ms + 1, step_ms))
         lags = lag_over_time(commits, ends, times)
         return [{"at_ms": at_ms, "lag": lag} for at_ms, lag in zip(times, lags, strict=True)]
+
+
+def _newest_place(offsets: Mapping[TopicPartition, RecordedOffset]) -> int:
+    return max((committed.log_offset for committed in offsets.values()), default=-1)
 
 
 async def in_slices(group_ids: Iterable[str]) -> AsyncIterator[str]:

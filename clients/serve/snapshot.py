@@ -101,7 +101,10 @@ def lag_over_time(
     ends: Mapping[TopicPartition, Sequence[tuple[int, int]]],
     times_ms: Sequence[int],
 ) -> list[int | None]:
-    """Return the group's lag at each time; None where no end was known yet."""
+    """Return the group's lag at each time; None where no end was known yet.
+
+    `commits` are in their order, `ends` by their times.
+    """
     lags: list[int | None] = []
     for at_ms in times_ms:
         known = []
@@ -117,7 +120,6 @@ def lag_over_time(
 def _last(values: Sequence[tuple[int, int | None]], at_ms: int) -> int | None:
     value = None
     for time_ms, later in values:
-        if time_ms > at_ms:
-            break
-        value = later
+        if time_ms <= at_ms:
+            value = later
     return value

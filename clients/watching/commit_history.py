@@ -13,7 +13,7 @@ import attrs
 
 from clients.groups.recorded_groups import RecordedOffset, VisibleRecord, time_of_commit
 from groups.coordinator.subscriptions import CONSUMER, topics_of
-from offsets.records import CommittedOffset, GroupMetadata, OffsetKey
+from offsets.records import NO_TIMESTAMP, CommittedOffset, GroupMetadata, OffsetKey
 from protocol.consumer_protocol import decode_assignment
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
@@ -173,20 +173,41 @@ def commits_between(
     return commits + [Commit(at_ms, group_id, *partition, None) for partition in deleted]
 
 
+def in_order(commits: Iterable[Commit], newest_place: int) -> list[Commit]:
+    """Return the commits of a group in the order in which they were made.
+
+    That is the order of their records. Their times may go back: a clock is set, or the next
+    coordinator's is behind the last one's. `newest_place` is that of the group's newest commit in
+    the topic; -1 where nobody has read it. What is behind that is of an earlier topic of the name,
+    and goes by its time, as what has no place.
+    """
+    latest_ms = NO_TIMESTAMP
+    timed: list[tuple[int, int, Commit]] = []
+    for commit in sorted(commits, key=lambda commit: (commit.place, commit.at_ms)):
+        at_ms = commit.at_ms
+        if 0 <= commit.place <= newest_place:
+            at_ms = latest_ms = max(at_ms, latest_ms)
+        timed.append((at_ms, commit.place, commit))
+    return [commit for *_, commit in sorted(timed, key=lambda place: place[:2])]
+
+
 def as_of(commits: Iterable[Commit], at_ms: int) -> dict[tuple[str, TopicPartition], Commit]:
-    """Return the commit of each group and partition that counted at a time, the last one then."""
+    """Return the commit of each group and partition that counted at a time, the last one then.
+
+    Each group's commits are in their order.
+    """
     last: dict[tuple[str, TopicPartition], Commit] = {}
-    for commit in sorted(commits, key=lambda commit: (commit.at_ms, commit.place)):
+    for commit in commits:
         if commit.at_ms <= at_ms:
             last[commit.group, commit.topic_partition] = commit
     return {key: commit for key, commit in last.items() if commit.offset is not None}
 
 
 def history_items(commits: Sequence[Commit]) -> list[dict[str, Any]]:
-    """Return one item for each commit, in order, with the distance from the one before it."""
+    """Return one item for each commit, in their order, with the distance from the one before it."""
     before: dict[tuple[str, TopicPartition], int | None] = {}
     items = []
-    for commit in sorted(commits, key=lambda commit: (commit.at_ms, commit.place)):
+    for commit in commits:
         key = commit.group, commit.topic_partition
         former = before.get(key)
         moved = None if former is None or commit.offset is None else commit.offset - former

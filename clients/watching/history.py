@@ -23,7 +23,12 @@ from clients.groups.lag import age_of, lag_of, next_offset
 from clients.groups.marker_tails import MOST_MARKERS, MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
-from clients.watching.commit_history import Commit, CommitCollector, subscribed_topics_of
+from clients.watching.commit_history import (
+    Commit,
+    CommitCollector,
+    in_order,
+    subscribed_topics_of,
+)
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
 from clients.watching.zookeeper_watch import ZooKeeperWatch
@@ -61,8 +66,8 @@ class History:
     """Group -> the topics that its members subscribe to now, where that is known."""
 
     def times_ms(self) -> Iterator[int]:
-        """Yield the times of all commits."""
-        return (commit.at_ms for commits in self.commits.values() for commit in commits)
+        """Yield the time of each group's last commit: of earlier ones a clock was set since."""
+        return (commits[-1].at_ms for commits in self.commits.values() if commits)
 
     def reach(self, timestamp: Callable[[int], str]) -> str | None:
         """Say how far back it can see, with times as `timestamp` writes them.
@@ -125,8 +130,10 @@ async def read_history(
     ]
 
     commits: dict[str, dict[tuple[TopicPartition, int, int], Commit]] = defaultdict(dict)
+    newest_places: dict[str, int] = {}
     for commit in collector.drain():
         commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
+        newest_places[commit.group] = max(newest_places.get(commit.group, -1), commit.place)
     periods: list[tuple[int, int]] = []
     sources: list[str] = []
     if not is_refused:
@@ -176,7 +183,7 @@ async def read_history(
 
     return History(
         {
-            group_id: sorted(own.values(), key=lambda commit: (commit.at_ms, commit.place))
+            group_id: in_order(own.values(), newest_places.get(group_id, -1))
             for group_id, own in commits.items()
         },
         complete_since(periods),
@@ -404,7 +411,7 @@ def _chosen(commits: Sequence[Commit], window_ms: int) -> list[int]:
     chosen = []
     for indexes in by_partition.values():
         last_ms = commits[indexes[-1]].at_ms
-        window = [index for index in indexes if commits[index].at_ms >= last_ms - window_ms]
+        window = [i for i in indexes if last_ms - window_ms <= commits[i].at_ms <= last_ms]
         step = max(1, -(-len(window) // (MAX_ENDS - 1)))
         chosen += [*window[:-1:step], window[-1]]
     return chosen

@@ -129,10 +129,21 @@ class HistoryFile:
         return int((pages - free) * size)
 
     def commits(self, group: str, since_ms: int = 0) -> list[Commit]:
-        """Return the commits of a group from a time on, in their order."""
+        """Return the commits of a group from a time on, by their times."""
         rows = self._db.execute(
             "select * from commits where group_id = ? and at_ms >= ? order by at_ms, place",
             (group, since_ms),
+        )
+        return [Commit(*row) for row in rows]
+
+    def commits_of_partition(
+        self, group: str, partition: TopicPartition, since_ms: int
+    ) -> list[Commit]:
+        """Return the commits of a group in one partition from a time on, by their times."""
+        rows = self._db.execute(
+            "select * from commits where group_id = ? and topic = ? and partition = ? and "
+            "at_ms >= ? order by at_ms, place",
+            (group, *partition, since_ms),
         )
         return [Commit(*row) for row in rows]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.watching.commit_history import Commit, as_of
+from clients.watching.commit_history import Commit, as_of, in_order
 from clients.watching.history import complete_since
 from clients.watching.history_file import HistoryFile, HistoryUnreadable, default_path
 from protocol.topic_partition import TopicPartition
@@ -125,6 +125,34 @@ def test_offsets_as_of_a_time_are_the_last_ones_before_it() -> None:
     assert as_of(commits, 4) == {("g", T0): commits[0]}
     assert as_of(commits, 5) == {("g", T0): commits[1]}
     assert as_of(commits, 9) == {}
+
+
+def placed(at_ms: int, place: int) -> Commit:
+    return commit(at_ms, place)._replace(place=place)
+
+
+def places(commits: list[Commit], newest_place: int) -> list[int]:
+    return [commit.place for commit in in_order(reversed(commits), newest_place)]
+
+
+def test_commits_are_in_the_order_of_their_records_where_a_clock_was_set_back() -> None:
+    commits = [placed(500, 1), placed(100, 2), placed(100, 3), placed(600, 4)]
+    assert places(commits, 4) == [1, 2, 3, 4]
+    # The one that counted then is the last one whose time is not later.
+    (last,) = as_of(commits, 499).values()
+    assert last == commits[2]
+
+
+def test_commits_of_an_earlier_topic_of_the_name_go_by_their_times() -> None:
+    earlier = [placed(100, 7), placed(200, 9)]
+    assert places([*earlier, placed(300, 0), placed(400, 1)], 1) == [7, 9, 0, 1]
+
+
+def test_commits_without_a_place_go_between_the_others_by_their_times() -> None:
+    seen = commit(350, 3)
+    commits = [placed(300, 1), seen, placed(400, 2)]
+    assert in_order(reversed(commits), 2) == commits
+    assert in_order(reversed(commits), -1) == commits
 
 
 def test_history_is_complete_back_to_the_first_gap_between_recordings() -> None:

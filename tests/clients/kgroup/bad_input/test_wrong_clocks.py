@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from clients.admin import Admin
 from clients.command_line.point_in_time import timestamp
 from clients.command_line.sessions import Sessions
+from clients.kgroup.as_of import offsets_as_of
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
 from clients.kgroup.history import history_of
 from clients.producer.producer import Producer
 from clients.serve.monitor import Monitor
-from clients.watching.health import OK, STOP, UNKNOWN
+from clients.watching.health import OK, REWIND, STALL, STOP, UNKNOWN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
 from spark_connector.group_offsets_options import read_offsets_options
 from spark_connector.group_offsets_reader import read_group_offsets
@@ -216,6 +217,45 @@ def test_serve_measures_the_difference_and_shows_what_it_would_without(
         await operator.run(lambda: watch(cluster))
 
     beside_wrong_clock(ask, ahead_ms)
+
+
+def test_a_brokers_clock_that_is_set_back_makes_no_commit_an_earlier_one(tmp_path: Path) -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> None:
+        operator, writer = Operator.of(cluster), cluster.client("writer")
+        settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+        broker = cluster.nodes[0].process
+        await writer.run(lambda: produce(cluster, T0, [b"%d" % n for n in range(10)]))
+
+        async def watch() -> list[dict[str, Any]]:
+            async with Admin(settings) as admin:
+                monitor = Monitor(Sessions(admin), tmp_path / "history", DAY_MS, 1)
+                for offset in range(1, 9):
+                    await commit(cluster, "g", {T0: offset})
+                    await monitor.look()
+                    await asyncio.sleep(COMMIT_S)
+                    broker.skew_ms = -QUARTER_MS if offset >= 4 else 0
+                judged = await monitor.health()
+                monitor.close()
+            return judged
+
+        (judged,) = await operator.run(watch)
+        assert (judged["lag"], judged["status"]) == (2, OK), judged
+
+        listing, _ = await operator.run(lambda: health_of(operator.target, ["g"]))
+        (row,) = listing.items
+        assert (row["lag"], row["commits"]) == (2, 4)
+        assert row["status"] not in (REWIND, STALL)
+
+        history = await operator.run(lambda: history_of(operator.target, "g", (), 0, None))
+        assert [item["offset"] for item in history.items] == list(range(1, 9))
+        assert [item["moved"] for item in history.items[1:]] == [1] * 7
+        now_ms = operator.process.now_ms()
+        shown = await operator.run(
+            lambda: offsets_as_of(operator.target, ["g"], (), now_ms, tmp_path / "history")
+        )
+        assert [item["offset"] for item in shown.items] == [8]
+
+    simulate(scene, seed=1, brokers=1, topics={"t": 1})
 
 
 # Clocks of clients, with OffsetCommit 1: a week ahead, a day behind, and in another unit.
