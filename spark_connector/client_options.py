@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from clients.cluster_view import parse_bootstrap
 from protocol.settings import SettingError
@@ -24,6 +25,13 @@ def split_options(
         else:
             own[name] = text
     return client, own
+
+
+def impatient(settings: Mapping[str, Any], most_ms: int) -> dict[str, Any]:
+    """Return a client's settings with which a call takes `most_ms`, or less where they say so."""
+    # A broker that hangs holds a call up for as long as one request may take.
+    bounds = ("default.api.timeout.ms", "request.timeout.ms")
+    return {**settings, **{name: min(settings[name], most_ms) for name in bounds}}
 
 
 @contextmanager

@@ -26,7 +26,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 _REQUIRED = ("topic", "partition", "offset")
 _KNOWN = (*_REQUIRED, "group", "metadata", "leaderEpoch")
-_IGNORED = ("logStartOffset", "logEndOffset", "lag", "timeLagMs")
+_IGNORED = ("logStartOffset", "logEndOffset", "lag", "timeLagMs", "error")
 """Columns of the table that is read, which say nothing of where a group is to be."""
 
 

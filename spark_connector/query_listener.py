@@ -34,6 +34,7 @@ from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from spark_connector.batch_place import commit_batch_end
 from spark_connector.behind_latest import BehindLatest, find_behind_latest
+from spark_connector.client_options import impatient
 from spark_connector.log_offsets import Brokers, Connect, connect_admin
 from spark_connector.options import ReaderConfig, SourceOptions, read_options
 from spark_connector.stream_offset import Offsets, from_json_text
@@ -207,10 +208,8 @@ class KgroupQueryListener(StreamingQueryListener):
 
     def _client(self, config: ReaderConfig) -> Brokers:
         if config not in self._clients:
-            settings = config.cluster_settings
-            bounds = ("default.api.timeout.ms", "request.timeout.ms")
-            short = {name: min(settings[name], CALL_TIMEOUT_MS) for name in bounds}
-            self._clients[config] = self._connect({**settings, **short})
+            settings = impatient(config.cluster_settings, CALL_TIMEOUT_MS)
+            self._clients[config] = self._connect(settings)
         return self._clients[config]
 
     def _close_others(self, needed: set[ReaderConfig]) -> None:

@@ -38,6 +38,7 @@ from pyspark.sql.streaming.datasource import (
 from clients.errors import KgroupError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
+from spark_connector.client_options import impatient
 from spark_connector.group_commit import GroupCommit
 from spark_connector.group_lock import PATIENCE_S, lock_group
 from spark_connector.initial_file import InitialFile
@@ -261,12 +262,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connect_for(self, timeout_ms: int) -> Brokers:
         """Make a client whose calls delay a trigger for `timeout_ms` at most."""
-        settings = self._options.client.cluster_settings
-        # A broker that hangs holds a call up for as long as one request may take.
-        bounds = ("default.api.timeout.ms", "request.timeout.ms")
-        return self._connect(
-            {**settings, **{name: min(settings[name], timeout_ms) for name in bounds}}
-        )
+        return self._connect(impatient(self._options.client.cluster_settings, timeout_ms))
 
     def _find_initial(self) -> Offsets:
         partitions = self._log.partitions()

@@ -12,8 +12,15 @@ import pytest
 
 from clients.admin import Admin, NewTopic
 from clients.command_line.output import Listing, show
+from clients.errors import KgroupError
 from clients.kgroup.list import Wanted, list_groups
 from kgroup.testing.simulation import Cluster, Faults, simulate
+from spark_connector.group_offsets_options import OffsetsOptions, read_offsets_options
+from spark_connector.group_offsets_reader import (
+    CALL_TIMEOUT_MS,
+    GroupOffset,
+    read_group_offsets,
+)
 from tests.clients.kgroup.bad_input.operator import (
     T0,
     T1,
@@ -119,3 +126,49 @@ def test_groups_of_all_brokers_are_there_once_it_goes_on() -> None:
     listing = simulate(scene, seed=2, brokers=2, topics={"t": 1}, settings=SETTINGS)
     assert rows_of(listing, "lag") == {("g", "t-0"): 0}
     assert listing.errors == []
+
+
+# ---- Spark's table of offsets
+
+
+def options_of(operator: Operator, group: str = "") -> OffsetsOptions:
+    assert operator.target.bootstrap is not None
+    given = {"kafka.bootstrap.servers": operator.target.bootstrap, "timeLag": "true"}
+    return read_offsets_options(given | ({"group": group} if group else {}))
+
+
+async def read_table(operator: Operator, group: str = "") -> list[GroupOffset]:
+    options = options_of(operator, group)
+    return await operator.run(lambda: read_group_offsets(options, now_ms=0))
+
+
+def test_sparks_table_has_the_other_brokers_groups_and_rows_that_name_the_rest() -> None:
+    rows, took_s = beside_a_hanging_broker(read_table)
+    ends = {
+        row.partition: (row.offset, row.log_end_offset, row.lag, row.time_lag_ms, bool(row.error))
+        for row in rows
+        if row.group is not None and row.group.startswith("good")
+    }
+    assert ends == {0: (0, 0, 0, 0, False), 1: (0, None, None, None, True)}
+    (broker,) = [row for row in rows if row.group is None]
+    assert str(broker.error).startswith("broker 2: ")
+    assert len(rows) == 3
+    assert took_s < 2.5 * CALL_TIMEOUT_MS / 1000
+
+
+def test_a_named_group_of_the_broker_is_a_row_with_an_error_in_sparks_table() -> None:
+    names = ",".join(f"{name}-{number}" for name in ("good", "bad") for number in range(8))
+    rows, took_s = beside_a_hanging_broker(lambda operator: read_table(operator, names))
+    assert {str(row.group).partition("-")[0] for row in rows if row.topic} == {"good"}
+    failed = [row for row in rows if row.topic is None]
+    assert any(str(row.group).startswith("bad") for row in failed)
+    assert all(row.error for row in failed)
+    assert took_s < 3.5 * CALL_TIMEOUT_MS / 1000
+
+
+def test_sparks_table_of_a_group_that_cannot_be_read_is_an_error() -> None:
+    async def read_bad(operator: Operator) -> None:
+        with pytest.raises(KgroupError):
+            await read_group_offsets(options_of(operator, "bad-0"), now_ms=0)
+
+    beside_a_hanging_broker(lambda operator: operator.run(lambda: read_bad(operator)))
