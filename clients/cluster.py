@@ -11,6 +11,7 @@ for a coordinator ends when another broker is known to be it.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from clients.errors import (
 from clients.known_cluster import Key, KnownCluster
 from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
-from clients.transport.connections import Ask, Connect, Connections
+from clients.transport.connections import PATIENCE_S, Ask, Connect, Connections
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
@@ -271,8 +272,12 @@ class Cluster:
         purpose: str = "coordinator",
         *,
         is_doubtful: Callable[[T], bool] | None = None,
+        is_parked: bool = False,
     ) -> T:
         """Ask a group's coordinator. Raises as `coordinator`, and errors of `ask`.
+
+        What `is_parked` there is waited for in silence. Everything else has its response soon, or
+        the other brokers are asked whether they know another coordinator by now.
 
         A response that `is_doubtful` counts only if other brokers name no other coordinator: one
         that was stopped, or is cut off from the cluster, may not know that it is none any longer.
@@ -296,7 +301,9 @@ class Cluster:
 
         endpoint, connection = await self.retrying(connect, f"coordinator of group {group_id}")
         try:
-            response = await self.while_it_coordinates(key, endpoint, partial(ask, connection))
+            response = await self.while_it_coordinates(
+                key, endpoint, partial(ask, connection), is_parked=is_parked
+            )
             if is_doubtful is not None and is_doubtful(response):
                 await self._refute(group_id, endpoint)
             return response
@@ -314,18 +321,37 @@ class Cluster:
 
     async def _refute(self, group_id: str, endpoint: BrokerEndpoint) -> None:
         """Raise ConnectionFailed if other brokers name another coordinator than `endpoint`."""
-        others = [broker for broker in self.brokers.values() if broker.address != endpoint.address]
         try:
             async with asyncio.timeout(self.config.request_timeout_ms / 1000):
-                coordinator = await self._ask_for_coordinator(
-                    group_id, GROUP_KEY, partial(self._connections.first_answer, others)
-                )
+                coordinator = await self._ask_others((GROUP_KEY, group_id), endpoint)
         except (KgroupError, TimeoutError):
             # Nobody says otherwise.
             return
         if coordinator.address != endpoint.address:
-            self.known.learn_coordinators({(GROUP_KEY, group_id): coordinator})
             raise _moved((GROUP_KEY, group_id), endpoint)
+
+    async def _ask_others(self, key: Key, endpoint: BrokerEndpoint) -> BrokerEndpoint:
+        """Return whom the brokers beside `endpoint` name as coordinator, and learn another one.
+
+        Raises as `find_coordinator`.
+        """
+        others = [broker for broker in self.brokers.values() if broker.address != endpoint.address]
+        key_type, name = key
+        coordinator = await self._ask_for_coordinator(
+            name, key_type, partial(self._connections.first_answer, others)
+        )
+        if coordinator.address != endpoint.address:
+            self.known.learn_coordinators({key: coordinator})
+        return coordinator
+
+    async def _look_for_another(self, key: Key, endpoint: BrokerEndpoint) -> None:
+        """Ask the other brokers again and again, until they name another; its waits end then."""
+        while True:
+            with suppress(KgroupError):
+                coordinator = await self._ask_others(key, endpoint)
+                if coordinator.address != endpoint.address:
+                    return
+            await asyncio.sleep(PATIENCE_S)
 
     async def check_coordinator(self, key: str, limit_ms: int, key_type: int = GROUP_KEY) -> None:
         """Look for another coordinator if the known one does not respond within `limit_ms`.
@@ -337,27 +363,47 @@ class Cluster:
         if endpoint is not None:
             # The question matters less than that it is answered: who was deposed says so itself.
             request = FindCoordinatorRequest(key=key, key_type=key_type)
+
+            async def ask() -> None:
+                connection = await self.connection(endpoint)
+                await connection.call(request, timeout_ms=limit_ms)
+
             try:
                 async with asyncio.timeout(limit_ms / 1000):
-                    connection = await self.connection(endpoint)
-                    await connection.call(request, timeout_ms=limit_ms)
+                    await self.while_it_coordinates((key_type, key), endpoint, ask)
                 return
             except (ConnectionFailed, TimeoutError):
                 self.coordinator_failed(key, endpoint, key_type)
         await self.find_coordinator(key, key_type)
 
     async def while_it_coordinates(
-        self, key: Key, endpoint: BrokerEndpoint, ask: Callable[[], Awaitable[T]]
+        self,
+        key: Key,
+        endpoint: BrokerEndpoint,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        is_parked: bool = False,
     ) -> T:
         """Ask `endpoint`, and wait no longer than it is the coordinator of `key`.
 
-        Raises ConnectionFailed when another one is known, and errors of `ask`.
+        Unless the request `is_parked`, the other brokers are asked who it is when there is no
+        response for a second. Raises ConnectionFailed when another one is known, and errors of
+        `ask`.
         """
         self.known.listen(self._coordinators_learned)
         # Another part may have learned that while this one connected.
         known = self.known.coordinator(key)
         if known is not None and known.address != endpoint.address:
             raise _moved(key, endpoint)
+
+        looking: list[asyncio.Task[None]] = []
+
+        def look() -> None:
+            looking.append(asyncio.create_task(self._look_for_another(key, endpoint)))
+
+        # A broker that is stopped would be waited for until the limit of the request, though others
+        # know its successor (fault groups-3, was: None).
+        patience = None if is_parked else asyncio.get_running_loop().call_later(PATIENCE_S, look)
 
         waits = self._waits.setdefault(key, {})
         try:
@@ -367,6 +413,10 @@ class Cluster:
                 try:
                     return await ask()
                 finally:
+                    if patience is not None:
+                        patience.cancel()
+                    for task in looking:
+                        task.cancel()
                     waits.pop(limit, None)
                     if not waits:
                         self._waits.pop(key, None)

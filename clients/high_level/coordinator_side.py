@@ -318,7 +318,11 @@ class CoordinatorSide:
     def _heartbeats_silent(self, identity: HeartbeatIdentity, silence_ms: int) -> None:
         if self._member is not None:
             generation_id, member_id = identity.generation_id, identity.member_id
-            self._member.handle(on.HeartbeatsSilent(generation_id, member_id, silence_ms))
+            assert self._heartbeats is not None, "they have called"
+            coordinator = self._heartbeats.coordinator
+            self._member.handle(
+                on.HeartbeatsSilent(generation_id, member_id, silence_ms, coordinator)
+            )
 
     def _heartbeats_failed(self, reason: str) -> None:
         if self._member is not None:

@@ -262,6 +262,10 @@ class GroupCoordinatorCalls:
         """Look for the coordinator before the next call."""
         self.cluster.forget_coordinator(self.config.group_id)
 
+    def describe(self) -> str:
+        """Name the broker that is the coordinator, or was it last."""
+        return self.heartbeats.coordinator
+
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
         """Send what may be parked for minutes, for as long as the coordinator is there."""
         checking = asyncio.create_task(self._check_coordinator())
@@ -272,6 +276,7 @@ class GroupCoordinatorCalls:
                 CONNECTION,
                 # One that is deposed must not make us forget our id (fault groups-3, was: None).
                 is_doubtful=is_place_lost,
+                is_parked=True,
             )
         finally:
             checking.cancel()
@@ -279,7 +284,7 @@ class GroupCoordinatorCalls:
     async def _check_coordinator(self) -> None:
         limit_ms = self.config.session_timeout_ms // ATTEMPTS_PER_SESSION
         while True:
-            await asyncio.sleep(limit_ms / 1000)
+            await asyncio.sleep(self.config.heartbeat_interval_ms / 1000)
             with suppress(KgroupError):
                 # Who has no generation has no heartbeats, which would tell it (fault groups-3).
                 await self.cluster.check_coordinator(self.config.group_id, limit_ms)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import attrs
 
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from groups.consumer.decide import ACCEPTED, COORDINATOR_AWAY, PLACE_LOST
 from protocol.errors import ErrorCode, KgroupError
 from protocol.frozen import frozen
@@ -170,6 +171,8 @@ class Heartbeats:
     _identity: HeartbeatIdentity | None = None
     _accepted_s: float = 0.0
     """When the last heartbeat was sent that was accepted: since then the session lasts."""
+    _coordinator: BrokerEndpoint | None = None
+    """The broker that was asked last."""
     _silent: HeartbeatIdentity | None = None
     """The identity of which the member was told that no heartbeat is accepted."""
     _left: HeartbeatIdentity | None = None
@@ -218,6 +221,14 @@ class Heartbeats:
         if identity == self._left:
             return False
         return self.silence_ms < self.session_timeout_ms
+
+    @property
+    def coordinator(self) -> str:
+        """Name the coordinator that was asked last, for the log."""
+        coordinator = self._coordinator
+        if coordinator is None:
+            return "the coordinator"
+        return f"broker {coordinator.node_id} ({coordinator})"
 
     def end(self) -> None:
         """Send no more heartbeats."""
@@ -313,8 +324,13 @@ class Heartbeats:
             member_id=identity.member_id,
             group_instance_id=self.group_instance_id,
         )
-        sent_s = asyncio.get_running_loop().time()
-        coordinator = cluster.known.coordinator((GROUP_KEY, self.group_id))
+        loop = asyncio.get_running_loop()
+        sent_s = loop.time()
+        coordinator = self._note_coordinator(cluster)
+        # The session may pass while the response is waited for. After a stall of the process it
+        # lies in the socket.
+        ends_s = self._accepted_s + (self.session_timeout_ms + 1) / 1000
+        end = loop.call_at(max(ends_s, sent_s + PUT_OFF_S), self._note_silence, identity)
         try:
             async with asyncio.timeout(None) as limit:
                 # A broker that is stopped would be waited for too long (fault groups-3).
@@ -332,6 +348,9 @@ class Heartbeats:
             # The next one looks for the coordinator; the session lasts so long.
             logger.info("group %s: heartbeat: %s", self.group_id, error)
             return False
+        finally:
+            end.cancel()
+            self._note_coordinator(cluster)
 
         error_code = ErrorCode.of(response.error_code)
         is_away = error_code in COORDINATOR_AWAY
@@ -340,10 +359,19 @@ class Heartbeats:
             # The broker that named it may be behind the others.
             cluster.ask_another()
         if error_code in ACCEPTED and identity == self._identity:
+            # The process stood still: it says nothing of the session that has passed since.
+            if (loop.time() - sent_s) * 1000 >= self.session_timeout_ms:
+                return False
             self._accepted_s = sent_s
             self._silent = None
         self._call_back(self.on_response, identity, error_code)
         return not is_away
+
+    def _note_coordinator(self, cluster: Cluster) -> BrokerEndpoint | None:
+        """Return the coordinator that is known now; one that is given up has been it last."""
+        coordinator = cluster.known.coordinator((GROUP_KEY, self.group_id))
+        self._coordinator = coordinator or self._coordinator
+        return coordinator
 
     async def _look_around(self, cluster: Cluster) -> None:
         """Read which brokers there are: those of the settings may be replaced one by one."""

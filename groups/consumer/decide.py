@@ -387,8 +387,9 @@ def _heartbeats_silent(consumer: Consumer, event: on.HeartbeatsSilent) -> Decisi
         return consumer, []
 
     problem = (
-        f"no heartbeat has been accepted for {event.silence_ms} ms, so others may own the "
-        "partitions; nothing is delivered until the coordinator is found and accepts one"
+        f"no heartbeat of member {event.member_id} has been accepted for {event.silence_ms} ms "
+        f"by {event.coordinator}, so others may own the partitions; nothing is delivered until a "
+        "coordinator accepts one"
     )
     suspended = attrs.evolve(consumer, is_suspended=True)
     return suspended, [do.PauseDelivery(), do.Report(problem)]

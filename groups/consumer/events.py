@@ -130,11 +130,15 @@ class HeartbeatResponded:
 
 @frozen
 class HeartbeatsSilent:
-    """No heartbeat with this identity has been accepted for the session timeout."""
+    """No heartbeat with this identity has been accepted for the session timeout.
+
+    `coordinator` names the broker that should have.
+    """
 
     generation_id: int
     member_id: str
     silence_ms: int
+    coordinator: str
 
 
 @frozen

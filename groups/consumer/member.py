@@ -62,6 +62,9 @@ class Coordinator(Protocol):
     def forget(self) -> None:
         """Look for the coordinator before the next call."""
 
+    def describe(self) -> str:
+        """Name the broker that is the coordinator, or was it last."""
+
 
 class GroupDelivery(Protocol):
     """The streams, as their member sees them.
@@ -237,6 +240,13 @@ class GroupConsumer:
 
     def _resume(self, effect: do.ResumeDelivery) -> None:
         self.delivery.resume()
+        # Whoever has read of the pause looks for its end.
+        logger.warning(
+            "group %s: member %s is accepted by %s; messages are delivered again",
+            self.group_id,
+            self.consumer.member_id,
+            self.coordinator.describe(),
+        )
 
     def _set_timer(self, effect: do.SetTimer) -> None:
         self._timers.set(effect.event, effect.after_ms)
@@ -262,10 +272,8 @@ class GroupConsumer:
         return f"group {self.group_id}: {error.name}: {error.meaning}"
 
     def _report(self, effect: do.Report) -> None:
-        if effect.problem is None:
-            logger.info("group %s: heartbeats are accepted again", self.group_id)
         # Ten attempts a second may end in the same way for long.
-        elif effect.problem != self._last_problem:
+        if effect.problem not in (None, self._last_problem):
             logger.warning("group %s: %s", self.group_id, effect.problem)
         self._note_problem(effect.problem)
 

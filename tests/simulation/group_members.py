@@ -187,6 +187,9 @@ class WatchedCalls:
     def forget(self) -> None:
         self.calls.forget()
 
+    def describe(self) -> str:
+        return self.calls.describe()
+
 
 class GroupMember:
     """One member, in a process of its own. `instance` is its group.instance.id, or None."""
@@ -298,7 +301,7 @@ class GroupMember:
     def _silent(self, identity: HeartbeatIdentity, silence_ms: int) -> None:
         if self.consumer is not None:
             generation_id, member_id = identity.generation_id, identity.member_id
-            self.consumer.handle(on.HeartbeatsSilent(generation_id, member_id, silence_ms))
+            self.consumer.handle(on.HeartbeatsSilent(generation_id, member_id, silence_ms, "it"))
 
     def _failed(self, reason: str) -> None:
         raise AssertionError(f"{self.process.name}: heartbeats have failed: {reason}")

@@ -6,7 +6,6 @@ tells it what became of batches. One task sends the requests, one at a time.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,6 @@ from clients.errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidTransactionState,
-    KgroupError,
     ProducerClosed,
     TransactionAborted,
     TransactionError,
@@ -50,7 +48,6 @@ from clients.producer.transactions.requests import (
 )
 from clients.producer.transactions.state import Failure, Phase, Transaction
 from clients.transport.connection import Connection
-from clients.transport.connections import PATIENCE_S
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.primitives import WireError
@@ -326,26 +323,8 @@ class Transactions:
         """Send a request to its coordinator, once, for as long as that coordinates."""
         identity = self._transaction.identity
         key_type, key = coordinator_key(request, identity.transactional_id)
-        checking = asyncio.create_task(self._check_coordinator(key, key_type))
-        self._endpoint = None
-        try:
-            return await self._ask_coordinator(request, key, key_type)
-        finally:
-            checking.cancel()
-
-    async def _check_coordinator(self, key: str, key_type: int) -> None:
-        """Look for another coordinator while the one that is asked keeps silent."""
-        while True:
-            await asyncio.sleep(PATIENCE_S)
-            if self._endpoint is not None:
-                with suppress(KgroupError):
-                    # A broker that is stopped would be waited for until request.timeout.ms, though
-                    # others know its successor (fault groups-3).
-                    await self._cluster.check_coordinator(key, int(PATIENCE_S * 1000), key_type)
-
-    async def _ask_coordinator(self, request: Request, key: str, key_type: int) -> on.Event:
         cluster = self._cluster
-        identity = self._transaction.identity
+        self._endpoint = None
         try:
             endpoint = self._endpoint = await cluster.find_coordinator(key, key_type)
             connection = await cluster.while_it_coordinates(

@@ -194,6 +194,21 @@ def test_heartbeats_go_on_when_the_only_bootstrap_address_is_gone() -> None:
 
 
 @pytest.mark.fault("groups-3")
+def test_heartbeats_do_not_wait_for_their_limit_when_another_broker_coordinates_by_then() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.HEARTBEAT)
+        two.fall_silent()
+        # Until the cluster notices, the others name the silent one.
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.first)
+        await two.second.received(ApiKey.FIND_COORDINATOR, 2)
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        await two.second.received(ApiKey.HEARTBEAT)
+
+    play_two(scene, session_timeout_ms=1_000_000)
+
+
+@pytest.mark.fault("groups-3")
 def test_join_that_waits_for_a_silent_coordinator_goes_to_the_one_that_heartbeats_find() -> None:
     async def scene(two: Two) -> None:
         await two.connector.create_message_streams({"t": 1})

@@ -8,10 +8,12 @@ import attrs
 import pytest
 
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from clients.high_level.heartbeats import RETRY_MS, HeartbeatIdentity, Heartbeats, PollClock
 from clients.known_cluster import KnownCluster
 from kgroup.testing.beside_the_loop import BesideTheLoop
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest
 from tests.stage.clock import VirtualTimeLoop, run_in_virtual_time
@@ -30,6 +32,7 @@ class Coordinator:
     """
 
     known: KnownCluster = attrs.field(factory=KnownCluster)
+    took_s: float = 0.0
     beats: list[tuple[int, int]] = attrs.field(factory=list)
     is_silent: bool = False
     stale: bool = False
@@ -55,7 +58,11 @@ class Coordinator:
             raise self.bug
         if self.is_silent:
             await asyncio.Event().wait()
+        await asyncio.sleep(self.took_s)
         return HeartbeatResponse(error_code=self.error)
+
+    def coordinator_failed(self, group_id: str, endpoint: BrokerEndpoint) -> None:
+        self.known.forget_coordinator((GROUP_KEY, group_id), endpoint)
 
     def forget_coordinator(self, group_id: str) -> None: ...
     def ask_another(self) -> None: ...
@@ -91,6 +98,7 @@ def play(
     scene: Callable[[Coordinator, Heartbeats, Heard], Awaitable[None]],
     clock: PollClock | None = None,
     group_instance_id: str | None = None,
+    session_ms: int = SESSION_MS,
 ) -> None:
     async def whole() -> None:
         coordinator = Coordinator()
@@ -99,7 +107,7 @@ def play(
             "g",
             group_instance_id,
             INTERVAL_MS,
-            SESSION_MS,
+            session_ms,
             clock or PollClock([], 300_000),
             lambda limit_ms: cast(Cluster, coordinator),
             lambda identity, error: heard.errors.append(error),
@@ -193,6 +201,51 @@ def test_member_hears_once_that_its_session_has_passed_without_an_accepted_heart
         ((identity, silence_ms),) = heard.silences
         assert identity == ME
         assert SESSION_MS <= silence_ms < now_ms() - accepted_ms
+
+    play(scene)
+
+
+def test_member_hears_when_its_session_passes_though_a_heartbeat_waits_still() -> None:
+    session_ms = 10 * SESSION_MS
+
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.is_silent = True
+        heartbeats.begin(ME)
+        await passes(session_ms)
+        assert heard.silences == []
+        await passes(RETRY_MS)
+        assert heard.silences == [(ME, session_ms + 1)]
+
+    play(scene, session_ms=session_ms)
+
+
+def test_coordinator_that_was_given_up_is_named_still() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        assert heartbeats.coordinator == "the coordinator"
+        coordinator.is_silent = True
+        coordinator.known.learn_coordinators({(GROUP_KEY, "g"): BrokerEndpoint(2, "b", 9092)})
+        heartbeats.begin(ME)
+        await passes(INTERVAL_MS + LIMIT_MS + 10)
+        assert coordinator.known.coordinator((GROUP_KEY, "g")) is None
+        assert heartbeats.coordinator == "broker 2 (b:9092)"
+
+    play(scene)
+
+
+def test_response_that_is_read_after_a_stall_accepts_nobody_and_the_next_does_at_once() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.took_s = 0.2
+        heartbeats.begin(ME)
+        await passes(INTERVAL_MS + 100)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.work(60)
+        await passes(10)
+        assert heard.errors == []
+        assert not heartbeats.is_entitled
+        await passes(RETRY_MS + 200)
+        assert heard.errors == [ErrorCode.NONE]
+        assert heartbeats.is_entitled
 
     play(scene)
 

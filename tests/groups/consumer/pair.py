@@ -413,7 +413,7 @@ class Pair:
             self.later(self.latency_ms(), arrive)
         if sent_ms - node.accepted_ms >= SESSION_MS:
             silence_ms = sent_ms - node.accepted_ms
-            self.handle(node, on.HeartbeatsSilent(generation_id, member_id, silence_ms))
+            self.handle(node, on.HeartbeatsSilent(generation_id, member_id, silence_ms, "it"))
         self.later(HEARTBEAT_MS, lambda: self._beat(node, member_id, generation_id))
 
     def _end_heartbeats(self, node: Node, effect: do.EndHeartbeats) -> None:

@@ -65,6 +65,9 @@ class Desk:
 
     def forget(self) -> None: ...
 
+    def describe(self) -> str:
+        return "broker 2 (host:9092)"
+
 
 async def nothing() -> None: ...
 

@@ -115,7 +115,10 @@ class ConsumerMachine:
 
     def silent(self) -> on.HeartbeatsSilent:
         """Return that no heartbeat of this generation was accepted for the session timeout."""
-        return on.HeartbeatsSilent(self.consumer.generation_id, self.consumer.member_id, 10_000)
+        consumer = self.consumer
+        return on.HeartbeatsSilent(
+            consumer.generation_id, consumer.member_id, 10_000, "broker 2 (host:9092)"
+        )
 
     def cooperative(self) -> None:
         """Let the consumer keep its partitions while the group rebalances."""
