@@ -509,7 +509,12 @@ class ConsumerConnector:
             async with asyncio.TaskGroup() as tasks:
                 # Fetchers run in this group, and end with it.
                 self._fetchers = Fetchers(
-                    self.config, self._connect, self._give_back, tasks.create_task, self._meters
+                    self.config,
+                    self._connect,
+                    self._give_back,
+                    tasks.create_task,
+                    self._meters,
+                    self._finder.look_again,
                 )
                 # A broker that no longer coordinates may be stopped, and lead nothing either: its
                 # fetches would be waited for (fault groups-3).

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -39,6 +40,10 @@ RESET_TIMES = {"smallest": EARLIEST_TIME, "largest": LATEST_TIME}
 SILENCE_S = 30.0
 """A failed broker is not worth a warning, since others lead after its session. One that does not
 respond for longer than this, and is still named as leader, is."""
+
+PATIENCE_S = 1.0
+"""Time for a response beside `fetch.wait.max.ms`; then leaders are looked up while it is waited
+for, and again after as long."""
 
 Feeds = Iterable[PartitionFeed]
 
@@ -75,7 +80,8 @@ class Silence:
 class BrokerFetcher:
     """Reads partitions from one broker over one connection. It ends without partitions.
 
-    `silences` has the brokers that cannot be read from.
+    `silences` has the brokers that cannot be read from. `look_again` has leaders looked up: one
+    that has moved takes its feeds away, however long this broker is waited for.
     """
 
     config: StreamsConfig
@@ -84,6 +90,7 @@ class BrokerFetcher:
     give_back: Callable[[Feeds], None]
     meters: Meters
     silences: dict[int, Silence] = attrs.field(factory=dict)
+    look_again: Callable[[], None] = lambda: None
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -111,7 +118,8 @@ class BrokerFetcher:
                 continue
 
             try:
-                await self._serve(ready)
+                with self._looking_meanwhile():
+                    await self._serve(ready)
             except (ClientError, ApiError) as error:
                 now = asyncio.get_running_loop().time()
                 level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
@@ -135,6 +143,22 @@ class BrokerFetcher:
             return False
         due = feed.fetch_offset is None and self.config.auto_offset_reset != "none"
         return due or feed.stream.has_room
+
+    @contextmanager
+    def _looking_meanwhile(self) -> Iterator[None]:
+        """Have leaders looked up while the block takes too long: a stopped broker is silent."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            nonlocal timer
+            self.look_again()
+            timer = loop.call_later(PATIENCE_S, look)
+
+        timer = loop.call_later(self.config.fetch_wait_max_ms / 1000 + PATIENCE_S, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _serve(self, ready: list[PartitionFeed]) -> None:
         connection = await self.connect()
@@ -291,6 +315,7 @@ class Fetchers:
     give_back: Callable[[Feeds], None]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     meters: Meters
+    look_again: Callable[[], None] = lambda: None
     _silences: dict[int, Silence] = attrs.field(factory=dict)
     _running: dict[tuple[int, int], BrokerFetcher] = attrs.field(factory=dict)
     """By broker id and fetcher id."""
@@ -306,6 +331,7 @@ class Fetchers:
                 self.give_back,
                 self.meters,
                 self._silences,
+                self.look_again,
             )
             self.spawn(self._run(key, fetcher))
         fetcher.add(feed)

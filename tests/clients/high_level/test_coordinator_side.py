@@ -341,6 +341,29 @@ def test_coordinator_that_moves_away_from_a_silent_broker_has_leaders_looked_up_
     play_two(scene, auto_commit_enable=False)
 
 
+def test_silent_leader_is_waited_for_until_another_broker_leads() -> None:
+    async def scene(two: Two) -> None:
+        partition = TopicPartition("t", 0)
+        for broker in (two.first, two.second):
+            broker.answers |= {
+                ApiKey.FIND_COORDINATOR: names(two.second),
+                ApiKey.SYNC_GROUP: assign(partition),
+                ApiKey.OFFSET_FETCH: lambda request: committed(partition, 5),
+                ApiKey.FETCH: lambda request: SILENCE,
+            }
+            broker.leaders[partition] = 0
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.FETCH)
+
+        # Nothing else is asked of it, so that nobody else finds it silent.
+        two.second.leaders[partition] = 1
+        two.second.leader_epoch = 1
+        two.first.answers[ApiKey.METADATA] = lambda request: SILENCE
+        await two.second.received(ApiKey.FETCH)
+
+    play_two(scene, auto_commit_enable=False, socket_timeout_ms=600_000)
+
+
 @pytest.mark.fault("groups-1")
 def test_nobody_is_entitled_when_the_session_has_passed_without_a_heartbeat() -> None:
     async def scene(two: Two) -> None:
