@@ -148,6 +148,7 @@ class BrokerFetcher:
     def _looking_meanwhile(self) -> Iterator[None]:
         """Have leaders looked up while the block takes too long: a stopped broker is silent."""
         loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal timer
