@@ -796,10 +796,8 @@ class Log:
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, monotonic_ms)
         except OSError:
-            with (
-                self.guard,
-                OPEN_FILES.must_end(),
-            ):  # otherwise the active segment could not be written to again
+            # Otherwise the active segment could not be written to again.
+            with self.guard, OPEN_FILES.must_end():
                 active.activate(self.config)
             raise
 

@@ -99,7 +99,12 @@ class Life:
             offset = log.log_end_offset - 2
             self.half_gone = self.kept[A0][offset:]
             del self.kept[A0][offset:]
-            log.truncate_to(offset)
+            try:
+                log.truncate_to(offset)
+            finally:
+                # One that was refused has changed nothing.
+                if log.guard.is_full and log.log_end_offset > offset:
+                    self.kept[A0] += self.half_gone
             self.half_gone = []
         elif step == 5 and log.failure is None:
             self.may_start_at = max(self.may_start_at, log.log_end_offset - 3)

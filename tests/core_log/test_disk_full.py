@@ -15,6 +15,7 @@ from core_log.directory import LogDirectory
 from core_log.log import Log
 from core_log.log_manager import LogManager
 from core_log.memory_directory import Disk, MemoryDirectory
+from core_log.segments import index_file
 from core_log.storage import Directory, SyncFailed
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
@@ -86,6 +87,7 @@ def test_when_there_is_room_again_the_same_run_goes_on(runs: tuple[bool, ...]) -
 
 
 MIB = 2**20
+OFFSET_ENTRY_BYTES = 8
 SMALL = LogConfig(segment_bytes=2 * MIB, retention_bytes=3 * MIB, file_delete_delay_ms=1000)
 
 
@@ -157,8 +159,27 @@ def test_deleting_a_log_helps_though_not_one_byte_is_left() -> None:
     assert is_appended(other)
 
 
+def test_an_entry_of_one_index_is_taken_back_if_the_other_has_no_room_for_its(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_file, "GATHERED_BYTES", 1)
+    disk, config = Disk(), LogConfig(index_interval_bytes=0)
+    manager = LogManager([MemoryDirectory("logs", disk)], config, lambda: NOW_MS)
+    manager.load()
+    log = manager.get_or_create(A0, config)
+    assert is_appended(log, 10)
+    batch_bytes = log.segments.active.size
+    assert is_appended(log, 10, NOW_MS + 1)
+    disk.free_bytes = batch_bytes + OFFSET_ENTRY_BYTES + 1
+    assert not is_appended(log, 10, NOW_MS + 2)
+    disk.free_bytes = None
+    log.guard.clear_lack_of_room()
+    assert is_appended(log, 10, NOW_MS + 2)
+    assert log.log_end_offset == 3
+
+
 def test_a_segment_that_no_other_could_follow_is_written_on() -> None:
-    disk, config = Disk(), LogConfig(segment_bytes=400)
+    disk, config = Disk(), LogConfig(segment_bytes=400, index_interval_bytes=0)
     manager = LogManager([MemoryDirectory("logs", disk)], config, lambda: NOW_MS)
     manager.load()
     log = manager.get_or_create(A0, config)
@@ -193,12 +214,12 @@ def test_a_sync_that_fails_for_a_lack_of_room_is_final() -> None:
     assert (log.failure, log.guard.is_full) == ("[Errno 28] full", False)
 
 
-def is_appended(log: Log, size: int = MIB) -> bool:
+def is_appended(log: Log, size: int = MIB, time_ms: int = NOW_MS) -> bool:
     """Append a record of so many bytes; False where it is refused as a full disk's are."""
-    batch = encode_batch([(NOW_MS, None, bytes(size), ())])
+    batch = encode_batch([(time_ms, None, bytes(size), ())])
     try:
         header = read_header(batch)
-        log.append(batch, header, leader_epoch=0, now_ms=NOW_MS, max_timestamp=NOW_MS)
+        log.append(batch, header, leader_epoch=0, now_ms=NOW_MS, max_timestamp=time_ms)
     except ApiError as error:
         if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
             raise

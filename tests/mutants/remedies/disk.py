@@ -83,7 +83,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "L1",
         "a segment that could not be followed by another one is written to again",
         "core_log.log:Log._roll",
-        "with self.guard:\n    active.activate(self.config)",
+        "with self.guard, OPEN_FILES.must_end():\n    active.activate(self.config)",
         "",
         "tests/core_log/test_disk_full.py",
     ),
