@@ -18,7 +18,7 @@ responds with id 0, and the reader goes on with full requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 import attrs
 
@@ -41,6 +41,9 @@ from protocol.topic_partition import TopicPartition
 # Ids and epochs that KIP-227 gives a meaning.
 NO_SESSION = 0
 INITIAL_EPOCH = 0
+NAMED_AT_ONCE = 500
+"""Partitions that a follower adds to a session by one request. To read one for the first time takes
+the leader up to 40 microseconds, in one turn of the loop for all that a request names."""
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
@@ -441,43 +444,66 @@ class FetchSessions:
 
 @attrs.define(eq=False)
 class SessionReader:
-    """The reader's end of a session: the partitions that it wants, and the requests for them."""
+    """The reader's end of a session: the partitions that it wants, and the requests for them.
 
+    A request names `most_named` partitions at most that the session does not have yet.
+    """
+
+    most_named: int = NAMED_AT_ONCE
     session_id: int = NO_SESSION
     epoch: int = INITIAL_EPOCH
     wanted: dict[TopicPartition, FetchRequestPartition] = attrs.field(factory=dict)
+    _unnamed: dict[TopicPartition, None] = attrs.field(factory=dict)
+    """Those that are wanted, and were not named in this session."""
     _changed: dict[TopicPartition, None] = attrs.field(factory=dict)
     _forgotten: dict[TopicPartition, None] = attrs.field(factory=dict)
+    _has_no_room: bool = False
+    """True while the broker keeps no session for us."""
 
     def want(self, tp: TopicPartition, requested: FetchRequestPartition) -> None:
         """Request the partition like this from now on, after all others."""
-        if self.wanted.get(tp) != requested:
-            # Removed and added again, the partition moves to the end.
-            self.wanted.pop(tp, None)
-            self.wanted[tp] = requested
+        before = self.wanted.get(tp)
+        if before == requested:
+            return
+        # Removed and added again, the partition moves to the end.
+        self.wanted.pop(tp, None)
+        self.wanted[tp] = requested
+        is_new = tp in self._unnamed or (before is None and tp not in self._forgotten)
+        if is_new:
+            self._unnamed[tp] = None
+        else:
             self._changed[tp] = None
             self._forgotten.pop(tp, None)
 
     def forget(self, tp: TopicPartition) -> None:
         """Stop requesting the partition."""
-        if self.wanted.pop(tp, None) is not None:
-            self._changed.pop(tp, None)
+        if self.wanted.pop(tp, None) is None:
+            return
+        self._changed.pop(tp, None)
+        if tp in self._unnamed:
+            del self._unnamed[tp]
+        else:
             self._forgotten[tp] = None
 
     def request(self, template: FetchRequest) -> FetchRequest:
         """Return `template` with the session's own fields: its id, its epoch and its partitions.
 
-        A full request names all wanted partitions. Any other names only those that differ from the
-        last request, so that partitions at rest cost nothing.
+        It names those that differ from the last request, so that partitions at rest cost nothing,
+        and some that are new. While more of these are left it waits for nothing. Without a session
+        it names all.
         """
-        is_full = self.epoch == INITIAL_EPOCH
-        requested = self.wanted if is_full else self._changed
-        forgotten = () if is_full else self._forgotten
+        # The first fetch of 20,000 partitions took the leader a turn of 0.7 s.
+        most = None if self._has_no_room else self.most_named
+        new = list(islice(self._unnamed, most))
+        requested = self.wanted if self._has_no_room else [*self._changed, *new]
+        forgotten = () if self.epoch == INITIAL_EPOCH else self._forgotten
+        has_more = len(new) < len(self._unnamed)
 
         request = attrs.evolve(  # type: ignore[misc]  # mypy sees no attrs class in a message
             template,
             session_id=self.session_id,
             session_epoch=self.epoch,
+            max_wait_ms=0 if has_more else template.max_wait_ms,
             topics=[
                 FetchRequestTopic(topic=topic, partitions=[self.wanted[tp] for tp in group])
                 for topic, group in groupby(requested, key=lambda tp: tp.topic)
@@ -489,6 +515,8 @@ class SessionReader:
         )
 
         # The broker remembers these from now on.
+        for tp in new:
+            del self._unnamed[tp]
         self._changed = {}
         self._forgotten = {}
         return request
@@ -501,12 +529,17 @@ class SessionReader:
         elif response.session_id == NO_SESSION:
             # No room at the broker: go on with full requests.
             self.session_id = NO_SESSION
-            self.epoch = INITIAL_EPOCH
+            self.restart()
+            self._has_no_room = True
         else:
             self.session_id = response.session_id
             self.epoch = next_epoch(self.epoch)
+            self._has_no_room = False
 
     def restart(self) -> None:
         """Begin a new session with the next request: the broker may not have got the last one."""
         # The id stays: with epoch 0 it lets the broker close the old session.
         self.epoch = INITIAL_EPOCH
+        self._unnamed = dict.fromkeys(self.wanted)
+        self._changed = {}
+        self._forgotten = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.replication.fetch_sessions import NAMED_AT_ONCE
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.fetching_pair import FetchingPair
 from tests.broker.replication.replicas import NOW_MS
@@ -18,7 +19,8 @@ def costs(partitions: int) -> dict[str, int]:
 
 
 async def costs_of(pair: FetchingPair) -> dict[str, int]:
-    for _ in range(3):
+    # All are named, some a round.
+    for _ in range(3 + max(FEW, *MORE) // NAMED_AT_ONCE):
         pair.round()
     await asyncio.sleep(0)
     costs = {"idle": bytecodes_of(pair.round)}

@@ -10,6 +10,7 @@ import pytest
 
 from broker.replication.fetch_sessions import (
     EVICTION_MS,
+    NAMED_AT_ONCE,
     FetchContext,
     FetchSessions,
     SessionReader,
@@ -84,6 +85,37 @@ def test_without_a_session_a_reader_goes_on_naming_all() -> None:
     for _ in range(2):
         assert said(ask(reader, wanted(A=1))) == (0, 0, [(0, 1)], [])
         reader.handle_response(replied(0))
+
+
+def test_many_partitions_are_named_some_a_request_and_none_of_these_waits() -> None:
+    """Else the leader reads all of them in one turn of its loop."""
+    reader = SessionReader(most_named=2)
+    waits = []
+    for named in ([(0, 1), (1, 2)], [(2, 3), (3, 4)], []):
+        made = ask(reader, wanted(A=1, B=2, C=3, D=4))
+        assert said(made)[2:] == (named, [])
+        waits.append(made.max_wait_ms)
+        reader.handle_response(replied(7))
+    assert waits == [0, TEMPLATE.max_wait_ms, TEMPLATE.max_wait_ms] != [0, 0, 0]
+
+
+def test_partition_that_was_not_named_yet_is_changed_and_forgotten_without_a_word() -> None:
+    reader = SessionReader(most_named=1)
+    ask(reader, wanted(A=1, B=2, C=3))
+    reader.handle_response(replied(7))
+    assert said(ask(reader, wanted(A=9, C=4))) == (7, 1, [(0, 9), (2, 4)], [])
+    reader.handle_response(replied(7))
+    assert said(ask(reader, wanted(C=4))) == (7, 2, [], [0])
+
+
+def test_broker_without_room_for_a_session_is_asked_for_all() -> None:
+    reader = SessionReader(most_named=1)
+    assert said(ask(reader, wanted(A=1, B=2))) == (0, 0, [(0, 1)], [])
+    for _ in range(2):
+        reader.handle_response(replied(0))
+        assert said(ask(reader, wanted(A=1, B=2))) == (0, 0, [(0, 1), (1, 2)], [])
+    reader.handle_response(replied(7))
+    assert said(ask(reader, wanted(A=1, B=2))) == (7, 1, [], [])
 
 
 @pytest.mark.parametrize("how", ["error", "lost", "closed"])
@@ -170,7 +202,8 @@ class Pair:
         except ApiError as error:
             self.reader.handle_response(replied(error=error.code))
             return False
-        assert self.remembered(context) == dict(offsets)
+        named = {tp: at for tp, at in offsets.items() if tp not in self.reader._unnamed}
+        assert self.remembered(context) == named
         parts = [(tp, self.part(tp, state)) for tp, _ in context.requested]
         response = context.build_response(parts)
         if self.rng.random() < 0.1:  # not heard by the reader
@@ -197,11 +230,12 @@ class Pair:
         return part(tp, high_watermark=watermark, log_start=start, records=records)
 
 
+@pytest.mark.parametrize("most_named", [2, NAMED_AT_ONCE])
 @pytest.mark.parametrize("seed", range(40))
-def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int) -> None:
+def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int, most_named: int) -> None:
     """Requests and responses get lost, sessions give way to others, partitions come and go."""
     rng = random.Random(seed)
-    pair = Pair(rng, sessions(2))
+    pair = Pair(rng, sessions(2), SessionReader(most_named))
     now_ms = 0
     answered = 0
     everything = [TopicPartition(topic, number) for topic in "tu" for number in range(4)]
@@ -221,5 +255,6 @@ def test_after_any_sequence_a_reader_knows_what_the_broker_has(seed: int) -> Non
             created(pair.known, rng.randrange(1, 9), now_ms, replica=rng.choice([-1, 5]))
         if pair.fetch(offsets, state, now_ms):
             answered += 1
-            assert {tp: pair.heard[tp] for tp in offsets} == {tp: state[tp] for tp in offsets}
+            named = offsets.keys() - pair.reader._unnamed.keys()
+            assert {tp: pair.heard[tp] for tp in named} == {tp: state[tp] for tp in named}
     assert answered > 40
