@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that may wait to be accepted."""
+CLOSED_A_TURN = 32
+"""Connections that are idle or late and closed in one turn of the loop."""
 MAX_DELAYED = 1000
 """Connections of addresses above their quota that are kept, unread, until their time is over."""
 
@@ -207,22 +209,44 @@ class Listener:
         if max_idle_s < 0:
             return
 
-        for connection in list(self.connections):
-            if not connection.is_waiting and now - connection.last_active > max_idle_s:
-                logger.info("%s: idle connection closed (connections.max.idle.ms)", connection.name)
-                connection.close()
+        def end_idle(connection: ClientConnection) -> bool:
+            if connection.is_waiting or now - connection.last_active <= max_idle_s:
+                return False
+            logger.info("%s: idle connection closed (connections.max.idle.ms)", connection.name)
+            connection.close()
+            return True
+
+        self._close_in_turns(iter(list(self.connections)), end_idle)
 
     def close_late(self, now: float) -> None:
         """Close the connections of clients that are too late with a frame or with their login.
 
         `now` is the event loop's time in seconds. Call it from time to time.
         """
-        for connection in list(self.connections):
+
+        def end_late(connection: ClientConnection) -> bool:
             reason = connection.lateness(now)
+            if reason is None:
+                return False
             # Without an end the memory of a frame would be taken for good (fault security-2).
-            if reason is not None:
-                logger.info("%s: connection closed: %s", connection.name, reason)
-                connection.close()
+            logger.info("%s: connection closed: %s", connection.name, reason)
+            connection.close()
+            return True
+
+        self._close_in_turns(iter(list(self.connections)), end_late)
+
+    def _close_in_turns(
+        self, left: Iterator[ClientConnection], end: Callable[[ClientConnection], bool]
+    ) -> None:
+        """Call `end` for each that is left; it returns whether it has closed the connection."""
+        closed = 0
+        for connection in left:
+            if connection in self.connections and end(connection):
+                closed += 1
+            # Many may have come together, and be late together.
+            if closed == CLOSED_A_TURN:
+                asyncio.get_running_loop().call_soon(self._close_in_turns, left, end)
+                return
 
     def blocked_s(self) -> dict[str, float]:
         """Return for how many seconds clients had to wait because of limits, by listener."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.network.dispatch import Dispatcher
-from broker.network.listener import Listener
+from broker.network.listener import CLOSED_A_TURN, Listener
 from broker.network.purgatory import Purgatory, Wait
 from broker.settings.config import load_broker_config
 from protocol.api_key import ApiKey
@@ -265,6 +265,23 @@ async def test_a_client_that_never_takes_its_answers_is_idle() -> None:
         with pytest.raises(ConnectionError):
             await sending
         await until(lambda: not server.listener.connections, "they are forgotten")
+
+
+@pytest.mark.parametrize("why", ["idle", "late"])
+async def test_many_connections_are_closed_some_of_them_a_turn(why: str) -> None:
+    async with serving(ECHO) as server:
+        many = 2 * CLOSED_A_TURN + 1
+        for _ in range(many):
+            await (await server.client()).send(b"\0\0")
+        connections = server.listener.connections
+        await until(
+            lambda: sum(one.was_read for one in connections) == many, "all have begun a request"
+        )
+        now = asyncio.get_running_loop().time() + 1e9
+        close = server.listener.close_idle if why == "idle" else server.listener.close_late
+        close(now)
+        assert sum(one.is_closing for one in connections) == CLOSED_A_TURN
+        await until(lambda: not connections, "the others are closed too")
 
 
 async def test_closing_lets_go_of_all_and_forgets_what_waits() -> None:
