@@ -51,6 +51,8 @@ FEW_A_TURN = 20
 """The same where the answer for one thing may have a megabyte, or hundreds of settings."""
 MOST_ANSWER_BYTES = 128 * 2**20
 """Bytes of the answers to one request, at most: it may name the largest group 30,000 times."""
+CHUNK_BYTES = 64 * 1024
+"""Bytes of the chunks of a response, at least, but for the last."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
 SIZES = (4_000, 10_000, 40_000)
@@ -200,7 +202,8 @@ class LargeRequests:
         self, things: Things, handler: Handler, request: Any, context: RequestContext
     ) -> Outcome:
         chunks: list[Encoded] = []
-        answers = answer_bytes = 0
+        small: list[Encoded] = []
+        small_bytes = answers = answer_bytes = 0
         whole: Any = None
         for part in split(request, things.path, things.a_turn):
             # The other connections come in between.
@@ -213,16 +216,24 @@ class LargeRequests:
             kind = type(response)
             elements = getattr(response, things.answers)
             encoded = [encode_element(e, kind, context.api_version) for e in elements]
-            if encoded:
-                chunks.append(Encoded(encoded[0].kind, b"".join(e.body for e in encoded)))
-                answer_bytes += len(chunks[-1].body)
+            encoded_bytes = sum(len(element.body) for element in encoded)
+            answers += len(encoded)
+            answer_bytes += encoded_bytes
             # A request of 90 KB would take all memory (fault security-2).
             if answer_bytes > MOST_ANSWER_BYTES:
                 return Close(f"the response to a request has more than {MOST_ANSWER_BYTES} bytes")
-            answers += len(elements)
+
+            # To send 12,000 chunks of some elements each would take a turn of 26 ms to begin.
+            small += encoded
+            small_bytes += encoded_bytes
+            if small_bytes >= CHUNK_BYTES:
+                chunks.append(_joined(small))
+                small, small_bytes = [], 0
             # Of all else the first failure counts, or the last response.
             if whole is None or not getattr(whole, "error_code", 0):
                 whole = response
+        if small:
+            chunks.append(_joined(small))
         # To free all that it names would take a turn for itself (fault security-5).
         await let_go_of(request, things.path)
         joined: Outcome = attrs.evolve(whole, **{things.answers: EncodedArray(answers, chunks)})
@@ -237,6 +248,10 @@ class LargeRequests:
             if parked is not None:
                 self.purgatory.cancel(parked)
             raise
+
+
+def _joined(elements: Sequence[Encoded]) -> Encoded:
+    return Encoded(elements[0].kind, b"".join(element.body for element in elements))
 
 
 def _end(ended: asyncio.Future[Any], outcome: Any) -> None:

@@ -19,6 +19,7 @@ from broker.network.authorization import group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
+    CHUNK_BYTES,
     FEW_A_TURN,
     LARGE_AT_ONCE,
     SIZES,
@@ -190,6 +191,11 @@ async def test_no_turn_serves_more_than_some_things_and_the_response_has_all(
     response = read(dispatched, ApiKey.DESCRIBE_GROUPS, version)
     assert [described.group_id for described in response.groups] == MANY
     assert stage.purgatory.parked == 0
+
+    # It is sent in a few chunks, not in one for each turn that has made some of it.
+    *others, _ = encode_response(ApiKey.DESCRIBE_GROUPS, version, 77, dispatched.outcome)[1]
+    assert all(chunk.size >= CHUNK_BYTES for _, chunk in others)
+    assert len(others) > 1
 
 
 @pytest.mark.fault("security-5")
