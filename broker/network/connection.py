@@ -51,6 +51,7 @@ from broker.network.response_parts import (
     Part,
     SendRange,
     bytes_in_memory,
+    end_sendfile,
     is_small,
     read_part,
     send_by_sendfile,
@@ -211,6 +212,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, TlsFailed):
             logger.warning("%s: connection closed: TLS failed: %s", self.name, exc)
+        if self._transport is not None:
+            end_sendfile(self._transport)
         self._transport = None
         # A task that waits to send must find out that the client is gone.
         self._unblock()

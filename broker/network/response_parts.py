@@ -39,6 +39,17 @@ async def send_by_sendfile(transport: asyncio.Transport, file_range: FileRange) 
         return None
 
 
+def end_sendfile(transport: asyncio.Transport) -> None:
+    """Have a transport whose client is gone end without an error, while it sends a file.
+
+    asyncio waits for an empty buffer before it sends, and keeps that wait until the file is sent.
+    When the client goes meanwhile it would fail to end the wait a second time.
+    """
+    waiter: asyncio.Future[None] | None = getattr(transport, "_empty_waiter", None)
+    if waiter is not None and waiter.done():
+        transport._reset_empty_waiter()  # type: ignore[attr-defined]
+
+
 async def send_by_reading(transport: asyncio.Transport, file_range: FileRange) -> int | None:
     """Send nothing: for transports that encrypt the bytes, and need them in memory."""
     return None
