@@ -26,6 +26,9 @@ SHARE_REQUESTS = 32
 SHARE_S = 0.002
 """The share of a connection in one round, in requests and in seconds. Requests that are served at
 once may exceed it."""
+ROUND_S = 0.2
+"""Seconds that a round may take, but for the last request of each connection. So beyond 100 of them
+the share of each is smaller."""
 FRESH_REQUESTS = 1
 """Requests of a fresh connection that are served before it falls behind."""
 TURN_S = 0.005
@@ -41,10 +44,9 @@ class Share:
     seconds: float = 0.0
     in_line: bool = False
 
-    @property
-    def is_used_up(self) -> bool:
-        """True if nothing is left of the share."""
-        return self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S
+    def is_used_up(self, share_s: float) -> bool:
+        """Return whether nothing is left of a share of so many seconds."""
+        return self.requests >= SHARE_REQUESTS or self.seconds >= share_s
 
 
 class Served(Protocol):
@@ -131,6 +133,13 @@ class Turns:
     def _comes_first(self, connection: Served) -> bool:
         return connection.is_control_plane or self.is_controller(connection.number)
 
+    @property
+    def _share_s(self) -> float:
+        """Return the seconds of a share: fewer where many connections are in line."""
+        # Or who asks often would wait 2 s for its next share while 1,000 others pipeline.
+        in_line = len(self._fresh) + len(self._behind) + len(self._next_round)
+        return min(SHARE_S, ROUND_S / max(in_line, 1))
+
     def _is_used_up(self, connection: Served) -> bool:
         """Return whether a connection has used up its share of this round.
 
@@ -141,7 +150,7 @@ class Turns:
             share.round = self._round
             share.requests = 0
             share.seconds = 0.0
-        return share.is_used_up
+        return share.is_used_up(self._share_s)
 
     def _call_turn(self) -> None:
         if not self._is_called:
@@ -208,12 +217,13 @@ class Turns:
             self._is_used_up(connection)
 
         requests = min(max_requests, SHARE_REQUESTS - share.requests)
+        share_s = self._share_s
         served = 0
         began = self.time()
         seconds = 0.0
         while (
             served < requests
-            and share.seconds + seconds < SHARE_S
+            and share.seconds + seconds < share_s
             and (served_now := connection.serve_next())
         ):
             served += served_now
@@ -227,7 +237,7 @@ class Turns:
 
     def _line_up_behind(self, connection: Served) -> None:
         """Put a connection that was served, and has more requests, in line again."""
-        if connection.share.is_used_up:
+        if connection.share.is_used_up(self._share_s):
             self.line_up(connection)
         else:
             connection.share.in_line = True

@@ -8,7 +8,7 @@ from itertools import count
 import attrs
 import pytest
 
-from broker.network.turns import SHARE_REQUESTS, SHARE_S, TURN_S, Served, Share, Turns
+from broker.network.turns import ROUND_S, SHARE_REQUESTS, SHARE_S, TURN_S, Served, Share, Turns
 
 FAST_S = 1e-6
 SLOW_S = SHARE_S / 4
@@ -118,6 +118,20 @@ def test_a_share_of_slow_requests_is_over_by_the_clock() -> None:
     loop = Loop()
     loop.connection(SLOW_S).asks(100)
     assert len(loop.served) == SHARE_S / SLOW_S
+
+
+def test_who_asks_often_waits_for_a_short_round_however_many_others_there_are() -> None:
+    """A share of 2 ms for each of 1,000 connections would make a round of 2 s."""
+    loop = Loop()
+    request_s = SHARE_S / 10
+    for _ in range(1000):
+        loop.connection(request_s).asks(100)
+    often = loop.connection(request_s)
+    for _ in range(3 * SHARE_REQUESTS):
+        before_s = loop.time_s
+        often.asks()
+        loop.turns_until(often)
+        assert loop.time_s - before_s < 2 * (ROUND_S + TURN_S)
 
 
 @pytest.mark.parametrize("request_s", [FAST_S, SLOW_S])

@@ -177,14 +177,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "P17",
         "a share is over by the number of requests",
         "broker.network.turns:Share.is_used_up",
-        "self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S",
-        "self.seconds >= SHARE_S",
+        "self.requests >= SHARE_REQUESTS or self.seconds >= share_s",
+        "self.seconds >= share_s",
     ),
     Remedy(
         "P17",
         "a share is over by the clock",
         "broker.network.turns:Share.is_used_up",
-        "self.requests >= SHARE_REQUESTS or self.seconds >= SHARE_S",
+        "self.requests >= SHARE_REQUESTS or self.seconds >= share_s",
         "self.requests >= SHARE_REQUESTS",
     ),
     Remedy(
