@@ -45,8 +45,10 @@ BATCH_EVENTS = 200
 """Events that are sent at once, if they are not too large."""
 RECORD_OVERHEAD = 32
 """More than the size of the lengths, deltas and attributes beside an event's key and body."""
-SLICE_EVENTS = 20
-"""Events that are described between two turns of the loop."""
+SLICE_MEMBERS = 200
+"""Members of groups whose rebalances are described between two turns of the loop."""
+EVENT_MEMBERS = 10
+"""What an event costs beside its members, in members."""
 RETRY_S = 1.0
 TIMEOUT_MS = 10_000
 LEADER_ONLY = 1
@@ -166,11 +168,14 @@ class GroupEventWriter:
 
     async def _describe(self, events: Sequence[_Event]) -> None:
         """Make the bodies, a slice at a time: a large group has a large assignment."""
-        for at, event in enumerate(events):
+        described = 0
+        for event in events:
             if not event.body:
-                described = self._events.describe(event.rebalanced)
-                event.body = json.dumps(described, separators=(",", ":")).encode()
-            if at % SLICE_EVENTS == SLICE_EVENTS - 1:
+                fields = self._events.describe(event.rebalanced)
+                event.body = json.dumps(fields, separators=(",", ":")).encode()
+                described += EVENT_MEMBERS + len(event.rebalanced.after)
+            if described >= SLICE_MEMBERS:
+                described = 0
                 await asyncio.sleep(0)
 
     def _leader(self, partition: int) -> int:

@@ -82,6 +82,8 @@ MemberRequest = CommitOffsets | CommitInTransaction | Join | Sync | Heartbeat | 
 MINUTE_MS = 60_000
 LOADING_SLICE = 100
 """Groups whose members get a session between two turns of the loop."""
+LOADING_BYTES = 100_000
+"""Bytes of their records, roughly: those of some hundred members. A larger one is read alone."""
 DELETION_SLICE = 500
 """Groups and partitions examined, and tombstones written, between two turns of the loop."""
 
@@ -347,14 +349,14 @@ class GroupCoordinator:
         # A deletion is told to the brokers that coordinate then (fault core-R4).
         if self.find_deleted is not None:
             self.spawn(self._delete_unheard(led, self.find_deleted))
-        group_ids = led.shard.groups.ids_with_members()
-        if group_ids:
-            self.spawn(self._load_groups(led, group_ids))
+        sizes = led.shard.groups.sizes_with_members()
+        if sizes:
+            self.spawn(self._load_groups(led, sizes))
         self.on_served(self.runtime.partition_of(led.partition))
 
-    async def _load_groups(self, led: LedPartition[GroupShard], group_ids: Sequence[str]) -> None:
+    async def _load_groups(self, led: LedPartition[GroupShard], sizes: Mapping[str, int]) -> None:
         # Members must have sessions whatever becomes of the appends of others.
-        await self.runtime.decide_in_turns(led, _loaded(group_ids))
+        await self.runtime.decide_in_turns(led, _loaded(sizes))
 
     # ---- offsets of deleted partitions
 
@@ -468,9 +470,18 @@ class GroupCoordinator:
         yield from retention_checks(shard, retention_ms)
 
 
-def _loaded(group_ids: Sequence[str]) -> Iterator[GroupsLoaded]:
-    for start in range(0, len(group_ids), LOADING_SLICE):
-        yield GroupsLoaded(group_ids[start : start + LOADING_SLICE])
+def _loaded(sizes: Mapping[str, int]) -> Iterator[GroupsLoaded]:
+    """Go through groups, given with the sizes of their records, some of them a turn."""
+    part: list[str] = []
+    part_bytes = 0
+    for group_id, size in sizes.items():
+        if len(part) >= LOADING_SLICE or (part and part_bytes + size > LOADING_BYTES):
+            yield GroupsLoaded(part)
+            part, part_bytes = [], 0
+        part.append(group_id)
+        part_bytes += size
+    if part:
+        yield GroupsLoaded(part)
 
 
 def _retries(shard: GroupShard) -> Generator[OffsetEvent, int, None]:

@@ -23,11 +23,25 @@ class GroupRecords(Mapping[str, GroupMetadata]):
     # None: shed.
     _with_members: dict[str, bytes | None] = attrs.field(factory=dict)
     _empty: dict[str, GroupMetadata] = attrs.field(factory=dict)
+    # The record with members that was encoded last.
+    _encoded: bytes | None = None
+
+    def note_encoded(self, metadata: GroupMetadata, value: bytes) -> None:
+        """Note how a record was encoded: to decode it again would only cost time."""
+        if metadata.members:
+            self._encoded = value
 
     def replay(self, key: GroupKey, value: bytes | None) -> None:
         """Apply a record; None removes the group's. Raises RecordError."""
-        metadata = decode_value(key, value)
         group_id = key.group
+        # Of thousands of members this would take as long as all else that they need.
+        if value is not None and value is self._encoded:
+            self._encoded = None
+            self._empty.pop(group_id, None)
+            self._with_members[group_id] = value
+            return
+
+        metadata = decode_value(key, value)
         self._with_members.pop(group_id, None)
         if value is None or metadata is None:
             self._empty.pop(group_id, None)
@@ -45,9 +59,9 @@ class GroupRecords(Mapping[str, GroupMetadata]):
         if group_id in self._with_members:
             self._with_members[group_id] = None
 
-    def ids_with_members(self) -> list[str]:
-        """Return the groups whose record has members."""
-        return list(self._with_members)
+    def sizes_with_members(self) -> dict[str, int]:
+        """Return the groups whose record has members, and its bytes; 0 of one that was shed."""
+        return {group_id: len(value or b"") for group_id, value in self._with_members.items()}
 
     def has_members(self, group_id: str) -> bool:
         """Return whether the record of a group has members."""

@@ -27,6 +27,7 @@ from offsets.committed import CommittedOffsets
 from offsets.records import (
     LAST_VERSIONS,
     GroupKey,
+    GroupMetadata,
     Key,
     OffsetKey,
     Record,
@@ -112,7 +113,11 @@ class GroupShard:
     def encode(self, records: Sequence[Record]) -> list[EncodedRecord]:
         """Encode the records of an append."""
         versions = self.versions
-        return [(encode_key(key), encode_value(value, versions)) for key, value in records]
+        encoded = [(encode_key(key), encode_value(value, versions)) for key, value in records]
+        for (_, value), (_, data) in zip(records, encoded, strict=True):
+            if isinstance(value, GroupMetadata) and data is not None:
+                self.groups.note_encoded(value, data)
+        return encoded
 
     def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
         """Apply records, as they are in the log; stage those of an open transaction.

@@ -158,7 +158,8 @@ class EmptyGroupStored:
 class ReplacementStored:
     """The record with a static member's new id is replicated and replayed; or it failed.
 
-    The other fields are what the member had before, for the case of a failure.
+    The other fields are what the member had before, for the case of a failure. The record is that
+    of the replacements `beside` this one, too.
     """
 
     request_id: RequestId
@@ -171,6 +172,7 @@ class ReplacementStored:
     former_leader_id: str
     can_skip_assignment: bool = False
     error: ErrorCode = ErrorCode.NONE
+    beside: tuple[ReplacementStored, ...] = ()
 
 
 MemberEvent = (

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from groups.coordinator.membership.events import Protocols, SessionExpired
+from groups.coordinator.membership.events import Protocols, ReplacementStored, SessionExpired
 from groups.coordinator.membership.history import History
 from groups.coordinator.membership.state import NEXT_STATES, GroupState
 from groups.runtime.effects import RequestId
@@ -108,6 +108,8 @@ class Group:
     - `oversized`: records in a row that were too large for the log.
     - `held_by`: connection of a client that resets offsets. Until it has, no member may join.
     - `history`: what is noted of the rebalance in progress; None while there is none.
+    - `replacements`: those of static members that wait for the record in flight to be written, and
+      then for one that has them all; None while none is in flight.
     """
 
     group_id: str
@@ -125,6 +127,7 @@ class Group:
     oversized: int = 0
     held_by: int | None = None
     history: History | None = None
+    replacements: list[ReplacementStored] | None = None
     metadata_bytes: int = 0
     least_metadata_bytes: int = 0
     parked_joins: int = 0

@@ -6,10 +6,12 @@ it before. In a stable group nobody else notices. The former client is fenced fr
 
 from __future__ import annotations
 
+import attrs
+
 from groups.coordinator.append_errors import GROUP_ERRORS
 from groups.coordinator.membership.events import Join, ReplacementStored
 from groups.coordinator.membership.group import Group, Member
-from groups.coordinator.membership.history import Cause, Rebalanced
+from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced
 from groups.coordinator.membership.rebalance import (
     joined,
     joined_members,
@@ -68,10 +70,7 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
 
     # A stable group stays as it is, if its assignor does.
     if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol_name:
-        assignments = {known.member_id: known.assignment for known in group.members.values()}
-        record = (GroupKey(group.group_id), group.record(assignments))
-        append = Append([record], then=stored, timeout_ms=shard.write_timeout_ms)
-        return [*effects, append]
+        return [*effects, *_store(shard, group, [stored])]
 
     # A leader may have assigned to the former id already (KAFKA-9801).
     if group.state is not GroupState.PREPARING_REBALANCE:
@@ -83,36 +82,75 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
     return effects
 
 
-def end_replacement(shard: GroupShard, event: ReplacementStored, now_ms: int) -> list[Effect]:
-    """Respond to the client when its record is written; take it out again if that failed."""
-    group = shard.live.get(event.group_id)
-    member = None if group is None else group.members.get(event.member_id)
-    # A rebalance has begun since, and gives the response.
-    if group is None or member is None or member.parked_join != event.request_id:
-        return []
-    if group.state is not GroupState.STABLE:
-        return []
+def _store(shard: GroupShard, group: Group, replacements: list[ReplacementStored]) -> list[Effect]:
+    """Write the group's record with these replacements, once the last one is written.
 
+    It has all members: of a thousand that restart together one record each would be their square.
+    """
+    if group.replacements is not None:
+        group.replacements += replacements
+        return []
+    group.replacements = []
+    first, *others = replacements
+    assignments = {known.member_id: known.assignment for known in group.members.values()}
+    record = (GroupKey(group.group_id), group.record(assignments))
+    stored = attrs.evolve(first, beside=tuple(others))
+    return [Append([record], then=stored, timeout_ms=shard.write_timeout_ms)]
+
+
+def end_replacement(shard: GroupShard, event: ReplacementStored, now_ms: int) -> list[Effect]:
+    """Respond to the clients when their record is written; take them out again if that failed."""
+    group = shard.live.get(event.group_id)
+    if group is None:
+        return []
+    waiting = group.replacements or []
+    group.replacements = None
+
+    effects: list[Effect] = []
+    ended = [each for each in (event, *event.beside) if _is_wanted(group, each)]
+    if ended and not event.error:
+        shard.groups.shed(group.group_id)
+        members = notes(group)
+        for replacement in ended:
+            effects += _end(group, replacement, members, now_ms)
+    else:
+        for replacement in ended:
+            effects += _undo(group, replacement, event.error)
+
+    # Those that came meanwhile.
+    wanted = [each for each in waiting if _is_wanted(group, each)]
+    return effects + (_store(shard, group, wanted) if wanted else [])
+
+
+def _is_wanted(group: Group, replacement: ReplacementStored) -> bool:
+    """Return whether a client waits for this; a rebalance that began since gives the response."""
+    member = group.members.get(replacement.member_id)
+    is_waiting = member is not None and member.parked_join == replacement.request_id
+    return is_waiting and group.state is GroupState.STABLE
+
+
+def _end(
+    group: Group, event: ReplacementStored, members: tuple[MemberNote, ...], now_ms: int
+) -> list[Effect]:
+    member = group.members[event.member_id]
     group.take_join(member)
-    if event.error:
-        return _undo(group, member, event)
-    shard.groups.shed(group.group_id)
     return [
-        Publish(_history(group, member, event.former_id, now_ms)),
+        Publish(_history(group, member, event.former_id, members, now_ms)),
         # Its session was not counted while the request was parked.
         restart_session(member),
         Reply(event.request_id, _response(group, member, event)),
     ]
 
 
-def _undo(group: Group, member: Member, event: ReplacementStored) -> list[Effect]:
+def _undo(group: Group, event: ReplacementStored, error: ErrorCode) -> list[Effect]:
+    member = group.members[event.member_id]
+    group.take_join(member)
     group.rename(member, event.former_id)
     group.set_protocols(member, event.former_protocols)
     member.session_timeout_ms = event.former_session_timeout_ms
     member.rebalance_timeout_ms = event.former_rebalance_timeout_ms
 
-    error = GROUP_ERRORS.get(event.error, event.error)
-    response = Joined(error, generation_id=group.generation_id)
+    response = Joined(GROUP_ERRORS.get(error, error), generation_id=group.generation_id)
     return [restart_session(member), Reply(event.request_id, response)]
 
 
@@ -138,8 +176,9 @@ def _response(group: Group, member: Member, event: ReplacementStored) -> Joined:
     )
 
 
-def _history(group: Group, member: Member, former_id: str, now_ms: int) -> Rebalanced:
-    members = tuple(notes(group))
+def _history(
+    group: Group, member: Member, former_id: str, members: tuple[MemberNote, ...], now_ms: int
+) -> Rebalanced:
     return Rebalanced(
         group.group_id,
         group.protocol_type,

@@ -14,7 +14,13 @@ import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.coordinators.broker_connection import BrokerConnections
-from broker.coordinators.group_event_writer import BATCH_EVENTS, MAX_QUEUED, GroupEventWriter
+from broker.coordinators.group_event_writer import (
+    BATCH_EVENTS,
+    MAX_QUEUED,
+    SLICE_MEMBERS,
+    GroupEventWriter,
+    _Event,
+)
 from broker.settings.config import load_broker_config
 from clients.transport.connection import ConnectionFailed
 from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
@@ -347,3 +353,23 @@ def test_log_says_what_became_of_the_group(caplog: pytest.LogCaptureFixture) -> 
         "group orders: generation 4 with 1 members was assigned, 250 ms after member_joined "
         "of member c-1: no reason was sent"
     )
+
+
+def test_events_of_large_groups_are_described_in_turns_of_their_own() -> None:
+    async def story() -> None:
+        with writing() as desk:
+            events = [_Event(rebalanced(members=SLICE_MEMBERS), 0.0) for _ in range(3)]
+            events += [_Event(rebalanced(), 0.0) for _ in range(3)]
+            described: list[int] = []
+
+            async def look() -> None:
+                while len(described) < 6:
+                    described.append(sum(bool(event.body) for event in events))
+                    await asyncio.sleep(0)
+
+            looking = asyncio.ensure_future(look())
+            await desk.writer._describe(events)
+            await looking
+            assert described == [1, 2, 3, 6, 6, 6]
+
+    run_in_virtual_time(story())

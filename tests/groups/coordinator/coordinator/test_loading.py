@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from groups.coordinator.coordinator import LOADING_SLICE
+from groups.coordinator.coordinator import LOADING_BYTES, LOADING_SLICE, _loaded
 from groups.coordinator.listing import GroupOverview
 from groups.runtime.loader import SLICE_RECORDS
 from groups.runtime.memory_partition_log import MemoryPartitionLog
@@ -230,3 +230,15 @@ def test_load_is_logged_with_its_counts(caplog: pytest.LogCaptureFixture) -> Non
     load_of(batch_of(record(1), record(2), record(3, "g2"))).lead(0).run()
     expected = "__consumer_offsets-0: loaded 2 offsets of 2 groups from 3 records in 0 ms"
     assert expected in caplog.text
+
+
+def test_groups_of_many_members_are_taken_up_in_turns_of_their_own() -> None:
+    half = LOADING_BYTES // 2
+    sizes = {"a": 100, "huge": 10 * LOADING_BYTES, "b": half, "c": half, "d": 1}
+    parts = [list(event.group_ids) for event in _loaded(sizes)]
+    assert parts == [["a"], ["huge"], ["b", "c"], ["d"]]
+
+
+def test_groups_of_few_members_are_taken_up_some_a_turn() -> None:
+    sizes = {f"g{number}": 200 for number in range(LOADING_SLICE + 1)}
+    assert [len(event.group_ids) for event in _loaded(sizes)] == [LOADING_SLICE, 1]

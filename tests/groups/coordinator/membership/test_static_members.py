@@ -66,6 +66,67 @@ def test_response_waits_until_the_new_id_is_written(desk: Desk, two: list[Joined
     assert request.error is ErrorCode.NONE
 
 
+FLEET = [{"instance": f"i{number}"} for number in range(3)]
+
+
+def test_members_that_restart_together_are_written_in_two_records(desk: Desk) -> None:
+    """In the first the first of them; in the next all that came while it was written."""
+    desk.form(*FLEET)
+    written = len(desk.log)
+    desk.holds = True
+    requests = [desk.join(**member) for member in FLEET]
+    assert len(desk.in_flight) == 1
+
+    desk.replicate()
+    assert len(desk.log) == written + 2
+    joined = [request.joined for request in requests]
+    assert {one.error for one in joined} == {ErrorCode.NONE}
+    ids = [member.member_id for member in desk.record.members]
+    assert ids == [one.member_id for one in joined]
+    assert desk.state == "Stable"
+
+
+def test_of_members_that_restart_together_those_whose_record_fails_are_as_before(
+    desk: Desk,
+) -> None:
+    desk.form(*FLEET)
+    before = desk.record
+    desk.holds = True
+    requests = [desk.join(**member) for member in FLEET]
+    desk.replicate(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert {request.error for request in requests} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert list(desk.group.members) == [member.member_id for member in before.members]
+
+    # Each tries again.
+    desk.holds = False
+    assert {desk.join(**member).error for member in FLEET} == {ErrorCode.NONE}
+
+
+def test_rebalance_that_begins_meanwhile_answers_those_that_wait_for_the_next_record(
+    desk: Desk,
+) -> None:
+    desk.form(*FLEET)
+    desk.holds = True
+    requests = [desk.join(**member) for member in FLEET[1:]]
+    desk.leave(Leaver(desk.group.leader_id or ""))
+    written = len(desk.log)
+    desk.replicate()
+    assert len(desk.log) == written + 1
+    assert [request.joined.generation_id for request in requests] == [2, 2]
+    assert desk.state == "CompletingRebalance"
+
+
+def test_member_that_restarts_twice_meanwhile_is_written_by_its_last_id(desk: Desk) -> None:
+    desk.form(*FLEET)
+    desk.holds = True
+    first = desk.join(**FLEET[1])
+    second, third = desk.join(**FLEET[2]), desk.join(**FLEET[2])
+    assert second.error is ErrorCode.FENCED_INSTANCE_ID
+    desk.replicate()
+    ids = [member.member_id for member in desk.record.members]
+    assert ids[1:3] == [first.joined.member_id, third.joined.member_id]
+
+
 def test_leader_that_restarts_sees_another_leader_and_does_not_assign(
     desk: Desk, two: list[Joined]
 ) -> None:
