@@ -12,10 +12,15 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 
-from clients.admin import Admin, NewPartitions
+from clients.admin import Admin, NewPartitions, NewTopic
 from compaction.status import STATUS_FILE, decode_status
+from core_log.directory_name import Kind
+from core_log.first_use import IN_USE_SINCE
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.producers.producer_snapshots import SNAPSHOT
+from core_log.topic_identity_file import TOPIC_IDENTITY
+from core_log.topics_mark_file import TOPICS_MARK
+from protocol.internal_topics import OFFSETS_TOPIC
 from tests.interop.handover import CODECS, LATEST, OURS, Site
 from tests.interop.test_dump_log_segments import ours, stock
 from tests.interop.test_stock_snapshots import produce
@@ -249,6 +254,69 @@ def passes(site: Site, topic: str) -> bool:
     status = decode_status(file.read_bytes() if file.exists() else None)
     found = status.get(f"{topic}-0")
     return found is not None and found.last is not None
+
+
+async def create_again(bootstrap: str, topic: str) -> None:
+    """Delete a topic, and create one of its name once it is gone."""
+    async with Admin(bootstrap) as admin:
+        assert await admin.delete_topics([topic]) == {topic: None}
+        async with asyncio.timeout(DEADLINE_S):
+            while await admin.create_topics([NewTopic(topic, 1, 1)]) != {topic: None}:
+                await asyncio.sleep(0.2)
+
+
+async def committed(bootstrap: str, *topics: str) -> dict[str, int | None]:
+    """The offsets that GROUP has committed for these topics."""
+    async with Admin(bootstrap) as admin:
+        offsets = await admin.group_offsets(GROUP)
+    found = {tp.topic: stored.offset for tp, stored in offsets.items()}
+    return {topic: found.get(topic) for topic in topics}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_that_kafka_does_not_know_neither_stop_it_nor_mislead_us_afterwards(
+    site: Site, killed: bool
+) -> None:
+    """Of two topics one is made again while Kafka serves, which writes no such file."""
+    topics = ["kept", "replaced"]
+    offsets_log = site.log_dir / f"{OFFSETS_TOPIC}-0"
+    known = 0
+
+    with site.served_by(OURS, killed=killed) as bootstrap:
+        for topic in topics:
+            asyncio.run(site.create(bootstrap, topic))
+            asyncio.run(site.write(bootstrap, topic, "ours"))
+        known = consumed(bootstrap, site, topics, known, joins=True)
+        block_until(lambda: (offsets_log / TOPICS_MARK).exists(), "a mark of the topics")
+        at_first = asyncio.run(committed(bootstrap, *topics))
+        assert at_first == {topic: len(site.written[topic]) for topic in topics}
+    for file in (
+        site.log_dir / IN_USE_SINCE,
+        site.log_dir / "kept-0" / TOPIC_IDENTITY,
+        offsets_log / TOPIC_IDENTITY,
+    ):
+        assert file.exists(), file
+
+    with site.served_by(LATEST, killed=killed) as bootstrap:
+        asyncio.run(site.assert_whole(bootstrap, *topics))
+        assert asyncio.run(committed(bootstrap, *topics)) == at_first
+        # Its log here has no identity, and what it has committed is behind our mark.
+        asyncio.run(create_again(bootstrap, "replaced"))
+        known -= len(site.written.pop("replaced"))
+        for topic in topics:
+            asyncio.run(site.write(bootstrap, topic, "theirs"))
+        known = consumed(bootstrap, site, topics, known, joins=True)
+
+    for _ in range(2):
+        with site.served_by(OURS, killed=killed) as bootstrap:
+            asyncio.run(site.assert_whole(bootstrap, *topics))
+            ends = {topic: len(site.written[topic]) for topic in topics}
+            assert asyncio.run(committed(bootstrap, *topics)) == ends
+            for topic in topics:
+                asyncio.run(site.write(bootstrap, topic, "ours again"))
+            known = consumed(bootstrap, site, topics, known, joins=True)
+    assert list(site.log_dir.glob(f"*{Kind.SET_ASIDE.value}-*")) == []
+    site.verify()
 
 
 def test_after_kill_9_each_recovers_what_the_other_has_left(site: Site) -> None:
