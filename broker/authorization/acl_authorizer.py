@@ -175,10 +175,13 @@ class AclAuthorizer:
             self._put_in_force()
         return [results[place] for place in range(len(bindings))]
 
-    async def remove(self, filters: Sequence[AclFilter]) -> list[Deleted]:
+    async def remove(
+        self, filters: Sequence[AclFilter], known: dict[int, Deleted] | None = None
+    ) -> list[Deleted]:
         """Delete the ACLs that filters choose; return them by filter, each under the first.
 
-        Filters that name no single resource find what is known here.
+        Filters that name no single resource find what is known here. `known` gets the result of
+        each of the others, by its place, as soon as it is known.
         """
         results: list[Deleted] = [{} for _ in filters]
 
@@ -210,6 +213,8 @@ class AclAuthorizer:
                 elif len(wide) > MAX_WIDE:
                     # Other connections come in between.
                     await asyncio.sleep(0)
+                if known is not None:
+                    known |= {place: results[place] for place in named.get(resource, ())}
             self._put_in_force()
         return results
 

@@ -42,14 +42,25 @@ def handle(
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     # As in Kafka another broker does not say whether the sender may do this.
     require_authorized(context, Operation.ALTER, CLUSTER)
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_alter_all(zk, users, request), timeout_ms, late)
+    results: list[AlterUserScramCredentialsResponseResult] = []
+
+    def late() -> AlterUserScramCredentialsResponse:
+        unknown = error_response(request, ErrorCode.REQUEST_TIMED_OUT).results
+        # Those that are written are no failure because others are late (fault scale-S4).
+        known = {result.user for result in results}
+        unwritten = [result for result in unknown if result.user not in known]
+        return AlterUserScramCredentialsResponse(results=[*results, *unwritten])
+
+    return deferred.respond(_alter_all(zk, users, request, results), timeout_ms, late)
 
 
 async def _alter_all(
-    zk: ZkSession, users: ScramUsers | None, request: AlterUserScramCredentialsRequest
+    zk: ZkSession,
+    users: ScramUsers | None,
+    request: AlterUserScramCredentialsRequest,
+    results: list[AlterUserScramCredentialsResponseResult],
 ) -> AlterUserScramCredentialsResponse:
-    results = []
+    """Alter one user after the other. `results` has those that are done."""
     for user, changes in changes_of(request).items():
         code = ErrorCode.NONE
         message = None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
-from broker.authorization.acl_authorizer import AclAuthorizer
+from broker.authorization.acl_authorizer import AclAuthorizer, Deleted
 from broker.handlers.acl_words import NO_AUTHORIZER, UNKNOWN_WORD, read_filter
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext
-from protocol.acls import AclBinding, AclFilter
+from protocol.acls import AclBinding
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_acls import (
     DeleteAclsRequest,
@@ -38,19 +35,25 @@ def handle(
     if acls is None:
         return error_response(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
 
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_delete(acls, filters), timeout_ms, late)
+    known: dict[int, Deleted] = {}
+
+    async def delete() -> DeleteAclsResponse:
+        deleted = await acls.remove(filters, known)
+        return DeleteAclsResponse(filter_results=list(map(_result, deleted)))
+
+    def late() -> DeleteAclsResponse:
+        unknown = error_response(request, ErrorCode.REQUEST_TIMED_OUT).filter_results
+        # Those that are deleted are no failure because others are late (fault scale-S4).
+        results = dict(enumerate(unknown)) | {at: _result(done) for at, done in known.items()}
+        return DeleteAclsResponse(filter_results=list(results.values()))
+
+    return deferred.respond(delete(), timeout_ms, late)
 
 
-async def _delete(acls: AclAuthorizer, filters: Sequence[AclFilter]) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsResponseFilterResult(
-                error_code=ErrorCode.NONE,
-                matching_acls=[_deleted(binding, error) for binding, error in deleted.items()],
-            )
-            for deleted in await acls.remove(filters)
-        ]
+def _result(deleted: Deleted) -> DeleteAclsResponseFilterResult:
+    return DeleteAclsResponseFilterResult(
+        error_code=ErrorCode.NONE,
+        matching_acls=[_deleted(binding, error) for binding, error in deleted.items()],
     )
 
 
