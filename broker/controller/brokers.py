@@ -15,13 +15,10 @@ from broker.controller.effects import (
     WritePartitionStates,
 )
 from broker.controller.events import BrokersChanged, PartitionsAffected, ReassignmentsDue
-from broker.controller.partitions import settle
+from broker.controller.partitions import PARTITIONS_A_TURN, settle, settle_in_turns
 from broker.controller.replicas import bring_online, is_new, take_offline
 from broker.controller.state import ControllerState, Replica
 from protocol.topic_partition import TopicPartition
-
-PARTITIONS_A_TURN = 500
-"""Partitions that are settled between two turns of the event loop, when brokers change."""
 
 
 def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
@@ -63,13 +60,7 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     effects += describe(state, before, ())
     effects += describe(state, new, state.partitions())
     ordered = sorted(affected)
-    some = ordered[:PARTITIONS_A_TURN]
-    effects += settle(state, some, leader_and_isr_to=new)
-    # The others in later turns of the loop: nothing but what these lead to is decided before.
-    for first in range(PARTITIONS_A_TURN, len(ordered), PARTITIONS_A_TURN):
-        later = tuple(ordered[first : first + PARTITIONS_A_TURN])
-        of_gone = frozenset(left.intersection(later))
-        effects.append(Repeat(PartitionsAffected(later, of_gone, frozenset(new))))
+    effects += settle_in_turns(state, ordered, leader_and_isr_to=new, left=left)
 
     # Work that waited for a broker goes on.
     waiting = tuple(
@@ -81,14 +72,14 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
         effects.append(Repeat(ReassignmentsDue(waiting)))
     for topic in sorted(state.deletions):
         effects += deletion.resume_deletion(state, topic)
-    effects += _refresh_unwritten(state, left.intersection(some), effects)
+    effects += _refresh_unwritten(state, left.intersection(ordered[:PARTITIONS_A_TURN]), effects)
     if bounced:
         effects.append(Repeat(event))
     return effects
 
 
 def handle_partitions_affected(state: ControllerState, event: PartitionsAffected) -> list[Effect]:
-    """Settle some of many partitions that a change of brokers concerns."""
+    """Settle some of many partitions that a change of brokers, or a takeover, concerns."""
     effects = settle(state, event.partitions, leader_and_isr_to=event.new)
     return effects + _refresh_unwritten(state, event.left, effects)
 

@@ -322,9 +322,10 @@ class ShutdownStep:
 
 @frozen
 class PartitionsAffected:
-    """A change of brokers concerns these partitions, among many others.
+    """A change of brokers, or a takeover, concerns these partitions, among many others.
 
-    `left` are those with a replica on a broker that is gone, `new` the brokers that came.
+    `left` are those with a replica on a broker that is gone, `new` the brokers that may not know
+    yet what they lead and follow.
     """
 
     partitions: tuple[TopicPartition, ...]

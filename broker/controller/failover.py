@@ -28,7 +28,7 @@ from broker.controller.events import (
     WatchFired,
 )
 from broker.controller.leader_election import offline_leader, under_next_epoch
-from broker.controller.partitions import settle
+from broker.controller.partitions import settle_in_turns
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Leadership, Reassignment
 from broker.controller.topic_ids import pin_later
@@ -126,7 +126,7 @@ def _settle_all(state: ControllerState) -> list[Effect]:
     # Elect for the others where needed, and send every replica its state.
     others = [partition for partition in state.partitions() if partition not in writes]
     effects: list[Effect] = [WritePartitionStates(tuple(writes.values()))] if writes else []
-    return effects + settle(state, others, leader_and_isr_to=state.brokers)
+    return effects + settle_in_turns(state, others, leader_and_isr_to=state.brokers)
 
 
 def _has_bounced(state: ControllerState, leadership: Leadership) -> bool:

@@ -7,7 +7,7 @@ the decision is taken again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from broker.controller import deletion, lost_logs
 from broker.controller.announcement import announce
@@ -20,11 +20,13 @@ from broker.controller.effects import (
     ReadAssignments,
     ReadPartitionStates,
     ReadUncleanElection,
+    Repeat,
     WritePartitionStates,
 )
 from broker.controller.events import (
     AssignmentsRead,
     ElectionRulesChanged,
+    PartitionsAffected,
     PartitionStatesRead,
     PartitionStatesWritten,
     TopicsChanged,
@@ -41,6 +43,9 @@ from broker.controller.replicas import end_new_state
 from broker.controller.state import ControllerState, Leadership
 from broker.controller.topic_ids import pin_now
 from protocol.topic_partition import TopicPartition
+
+PARTITIONS_A_TURN = 1_000
+"""Partitions that are settled between two turns of the event loop, when brokers change."""
 
 
 def handle_topics_changed(state: ControllerState, event: TopicsChanged) -> list[Effect]:
@@ -218,6 +223,26 @@ def settle(
         effects.append(WritePartitionStates(tuple(writes)))
     if undecided:
         effects.append(ReadUncleanElection(tuple(undecided)))
+    return effects
+
+
+def settle_in_turns(
+    state: ControllerState,
+    partitions: Sequence[TopicPartition],
+    *,
+    leader_and_isr_to: Collection[int],
+    left: Collection[TopicPartition] = (),
+) -> list[Effect]:
+    """Settle the first of very many partitions, and leave the others to later turns of the loop.
+
+    Nothing but what these lead to is decided in between. `left` are the partitions of which a
+    replica was on a broker that is gone.
+    """
+    effects = settle(state, partitions[:PARTITIONS_A_TURN], leader_and_isr_to=leader_and_isr_to)
+    for first in range(PARTITIONS_A_TURN, len(partitions), PARTITIONS_A_TURN):
+        later = tuple(partitions[first : first + PARTITIONS_A_TURN])
+        of_gone = frozenset(later).intersection(left)
+        effects.append(Repeat(PartitionsAffected(later, of_gone, frozenset(leader_and_isr_to))))
     return effects
 
 

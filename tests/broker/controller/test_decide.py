@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from broker.controller.brokers import PARTITIONS_A_TURN
 from broker.controller.effects import (
     ClearNotifications,
     CloseChannel,
@@ -48,6 +47,7 @@ from broker.controller.events import (
     TopicsMarkedForDeletion,
     UncleanElectionRead,
 )
+from broker.controller.partitions import PARTITIONS_A_TURN
 from broker.controller.state import ControllerState, Leadership
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.script import (
@@ -527,3 +527,28 @@ def test_very_many_partitions_of_a_broker_that_is_back_are_all_announced_to_it()
         for led in effect.partitions
     ]
     assert announced == partitions
+
+
+def test_cluster_of_very_many_partitions_is_taken_over_some_of_them_a_turn() -> None:
+    count = 2 * PARTITIONS_A_TURN + 1
+    partitions = [TopicPartition("t", index) for index in range(count)]
+    state = active_state(())
+    cluster = ClusterRead(
+        (broker(1), broker(2)),
+        {"t": dict.fromkeys(range(count), (2, 1))},
+        {partition: led_by(2, (2, 1)) for partition in partitions},
+        (),
+    )
+
+    effects = ControllerScript(state).take(cluster)
+
+    # All brokers know all partitions before any of them is led anew.
+    metadata = next(effect for effect in effects if isinstance(effect, SendUpdateMetadata))
+    assert len(metadata.partitions) == count
+    announced = [
+        (effect.broker_id, len(effect.partitions))
+        for effect in effects
+        if isinstance(effect, SendLeaderAndIsr)
+    ]
+    parts = [PARTITIONS_A_TURN, PARTITIONS_A_TURN, 1]
+    assert announced == [(broker_id, size) for size in parts for broker_id in (1, 2)]
