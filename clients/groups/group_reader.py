@@ -30,6 +30,7 @@ from clients.groups.group_facts import (
     MemberFacts,
 )
 from clients.groups.marker_tails import MarkerTails
+from clients.groups.missing_rights import find_hidden_groups
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
@@ -128,6 +129,7 @@ class GroupReader:
                 self.failures.append(Failure.of(f"broker {broker.node_id}", result))
             else:
                 listings += result
+        self.failures += await find_hidden_groups(self.sessions.admin)
         return listings
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:

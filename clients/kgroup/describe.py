@@ -42,6 +42,7 @@ from clients.groups.group_view import (
     summary,
     unknown_group,
 )
+from clients.groups.missing_rights import find_hidden_offsets, without_offsets
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
@@ -222,6 +223,9 @@ async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Li
             for group in facts
             if not group.exists and group.group not in unreadable
         ]
+
+        hidden = await find_hidden_offsets(sessions.admin, without_offsets(groups))
+        reader.failures += hidden
 
         # Kafka's tool prints its remarks on stderr.
         notes = [text for group in groups if (text := remark(group))]

@@ -17,15 +17,20 @@ from clients.command_line.output import (
     target_options,
     zookeeper_address,
 )
-from clients.command_line.printing import print_text
+from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
+from clients.groups.missing_rights import find_hidden_offsets, may_describe_topic
 from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.znodes import ConsumerGroup
+
+PARTLY_SEEN = (
+    "warning: you may not describe every topic: offsets of the others are not in the export"
+)
 
 
 @click.command(
@@ -88,7 +93,9 @@ def command(
             raise click.UsageError("--zookeeper is needed: those offsets are in ZooKeeper")
         stores = ("kafka",)
 
-    offsets, failures = asyncio.run(export_offsets(target, [*groups, *more_groups], stores))
+    offsets, failures, notes = asyncio.run(export_offsets(target, [*groups, *more_groups], stores))
+    for note in notes:
+        say(note, err=True)
 
     if form == "zk":
         text = zk_lines([offset for offset in offsets if ConsumerGroup.can_hold(offset.group)])
@@ -119,8 +126,8 @@ def _unnameable(offsets: Sequence[ExportedOffset]) -> list[Failure]:
 
 async def export_offsets(
     target: Target, group_ids: Sequence[str], stores: Sequence[str]
-) -> tuple[list[ExportedOffset], list[Failure]]:
-    """Return what the stores hold, ordered by group, store and partition, and the failures."""
+) -> tuple[list[ExportedOffset], list[Failure], list[str]]:
+    """Return what the stores hold, ordered by group, store and partition; failures and notes."""
     async with connected(target, brokers="kafka" in stores, waits_for_dead=False) as sessions:
         reader = GroupReader(sessions)
         failures = reader.failures
@@ -143,6 +150,17 @@ async def export_offsets(
             for partition, offset in sorted(offsets_in[store].get(group_id, {}).items())
         ]
 
+        # Of topics that may not be described brokers tell nothing (Kafka's rule).
+        notes = []
+        if "kafka" in stores and not await may_describe_topic(sessions.admin):
+            failed = _failed_groups(failures)
+            bare = [name for name in names if not offsets_in["kafka"].get(name)]
+            failures += await find_hidden_offsets(
+                sessions.admin, [name for name in bare if name not in failed]
+            )
+            if offsets:
+                notes.append(PARTLY_SEEN)
+
         # A named group without offsets is a mistake; of all groups, many have none.
         if group_ids:
             known = {offset.group for offset in offsets} | _failed_groups(failures)
@@ -150,7 +168,7 @@ async def export_offsets(
                 if group_id not in known:
                     text = f"Consumer group '{group_id}' has no committed offsets there."
                     failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
-        return offsets, failures
+        return offsets, failures, notes
 
 
 async def _fetch_offsets(

@@ -26,6 +26,7 @@ from clients.resets.journal import Journal, JournalLog
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import JournalledOffsets, Outcome
 from clients.resets.offset_change import offset_of, stores_of_changes
+from protocol.errors import ErrorCode
 
 AT_WORK_MS = 60_000
 """Time for which a command that has begun an entry may still be writing."""
@@ -92,15 +93,15 @@ def command(target: Target, entry_id: int | None, settle: bool, output: str) -> 
         show(asyncio.run(settle_entries(target, entry_id)), output)
         return
 
-    entries = asyncio.run(read_journal(target))
+    entries, refusals = asyncio.run(read_journal(target))
     if entry_id is None:
         items = [entry_item(*found) for found in entries.values()]
-        show(Listing("journal", COLUMNS, items), output)
+        show(Listing("journal", COLUMNS, items, refusals), output)
         return
 
     if entry_id not in entries:
         failure = Failure(f"journal entry {entry_id}", "NoSuchEntry", "there is none with this id")
-        show(Listing("journal", ROW_COLUMNS, (), [failure]), output)
+        show(Listing("journal", ROW_COLUMNS, (), [failure, *refusals]), output)
         return
 
     entry, log = entries[entry_id]
@@ -111,10 +112,24 @@ def command(target: Target, entry_id: int | None, settle: bool, output: str) -> 
     show(Listing("journal", ROW_COLUMNS, row_items(entry, log)), output)
 
 
-async def read_journal(target: Target) -> Mapping[int, tuple[JournalEntry, JournalLog]]:
-    """Return all entries. Raises KgroupError, OSError."""
+async def read_journal(
+    target: Target,
+) -> tuple[Mapping[int, tuple[JournalEntry, JournalLog]], list[Failure]]:
+    """Return all entries, and a failure for a log not read. Raises KgroupError, OSError."""
     async with connected(target) as sessions:
-        return await (await Journal.of(sessions.admin)).entries()
+        journal = await Journal.of(sessions.admin)
+        return await journal.entries(), refusals_of(journal)
+
+
+def refusals_of(journal: Journal) -> list[Failure]:
+    """Return a failure for each log of the journal that may not be read."""
+    text = "you may not read it, and its entries are not shown; ask for DESCRIBE and READ on it"
+    return [
+        Failure(name, error.code.name, text)
+        if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else Failure.of(name, error)
+        for name, error in journal.refusals.items()
+    ]
 
 
 async def settle_entries(target: Target, entry_id: int | None) -> Listing:
@@ -122,6 +137,7 @@ async def settle_entries(target: Target, entry_id: int | None) -> Listing:
     async with connected(target) as sessions:
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
         entries = await offsets.journal.entries()
+        failures = refusals_of(offsets.journal)
         if entry_id is not None:
             chosen = [await offsets.journal.find(entry_id)]
         else:
@@ -133,7 +149,6 @@ async def settle_entries(target: Target, entry_id: int | None) -> Listing:
             ]
 
         items = []
-        failures: list[Failure] = []
         by_name = {f"journal entry {entry.id}": entry for entry in chosen}
         with heeding_interrupts() as interrupts:
             for name in interrupts.until_asked(by_name):

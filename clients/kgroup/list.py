@@ -23,6 +23,7 @@ from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupName, GroupReader
 from clients.groups.group_view import offset_items, total_lag
+from clients.groups.missing_rights import find_hidden_offsets, without_offsets
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
 from protocol.frozen import frozen
@@ -166,7 +167,11 @@ async def list_groups(target: Target, wanted: Wanted) -> Listing:
             asked = [n.group for n in names if every or n.group not in states]
             facts = {group.group: group for group in await reader.groups(asked)}
             states |= {name: group.state for name, group in facts.items()}
-        lags = await sum_lags(reader, list(facts.values())) if needs_lag else {}
+        lags = {}
+        if needs_lag:
+            lags = await sum_lags(reader, list(facts.values()))
+            hidden = without_offsets(facts.values())
+            reader.failures += await find_hidden_offsets(sessions.admin, hidden)
 
     def is_wanted(name: GroupName) -> bool:
         group = facts.get(name.group)

@@ -10,6 +10,7 @@ from clients.command_line.output import Target, report, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
+from clients.groups.missing_rights import find_hidden_groups
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.events import Age
 from clients.watching.history import history_path
@@ -53,6 +54,7 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
     """Record until the task is cancelled. A cluster that is away is asked again."""
     end_on_signals()
     recorder: Recorder | None = None
+    is_first = True
     async with connecting(target) as sessions:
         with contextlib.ExitStack() as files:
             while True:
@@ -65,6 +67,10 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
                         recorder = Recorder(sessions, file)
                     await recorder.look()
                     report(recorder.watch.failures)
+                    # Once: it is so at each look.
+                    if is_first and not recorder.watch.is_tailing:
+                        report(await find_hidden_groups(sessions.admin))
+                    is_first = False
                 except KgroupError as error:
                     say(f"error: {error}; trying again", err=True)
                 await asyncio.sleep(interval_s)

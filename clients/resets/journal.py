@@ -52,6 +52,8 @@ class ReadLog:
 
     log: JournalLog
     entries: dict[int, JournalEntry] = attrs.field(factory=dict)
+    refusal: BrokerError | None = None
+    """Why it was not read at the last attempt."""
     _records: dict[int, list[Record]] = attrs.field(factory=lambda: defaultdict(list))
     """The records of each id, the oldest first."""
     _next: int = 0
@@ -120,13 +122,19 @@ class Journal:
                 entries.setdefault(entry.id, (entry, read_log.log))
         return dict(sorted(entries.items()))
 
+    @property
+    def refusals(self) -> dict[str, BrokerError]:
+        """The logs that could not be read, and are left out of the entries."""
+        return {own.log.name: own.refusal for own in self._read_logs if own.refusal is not None}
+
     async def find(self, entry_id: int) -> JournalEntry:
         """Return one entry. Raises NoSuchEntry, KgroupError, OSError."""
         entries = await self.entries()
         if entry_id not in entries:
             names = " nor ".join(log.name for log in self.logs)
+            unread = ", as far as you may read them" if self.refusals else ""
             raise NoSuchEntry(
-                f"journal entry {entry_id} does not exist: neither {names} has it; "
+                f"journal entry {entry_id} does not exist: neither {names} has it{unread}; "
                 "`kgroup journal` lists what they have"
             )
         return entries[entry_id][0]
@@ -213,10 +221,12 @@ async def _append_new(read_log: ReadLog, entry: JournalEntry) -> JournalEntry | 
 
 async def _read(read_log: ReadLog) -> None:
     """Read on in a log, unless it is not there, or may not be read."""
+    read_log.refusal = None
     try:
         if await read_log.log.exists():
             await read_log.read_on()
     except KgroupError as error:
         if isinstance(error, BrokerError) and not error.retriable:
+            read_log.refusal = error
             return
         raise

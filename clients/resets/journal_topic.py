@@ -9,6 +9,7 @@ import attrs
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin, ConfigResource, NewTopic
 from clients.errors import BrokerError, KgroupError, UnsupportedApi
 from clients.fetching import FetchedPartition
+from clients.groups.missing_rights import may_describe_topic
 from clients.producer.producer import Producer
 from clients.resets.journal_entry import Record
 from clients.simple_consumer import FetchRequest, SimpleConsumer
@@ -38,13 +39,15 @@ class JournalTopic:
     _producer: Producer | None = attrs.field(init=False, default=None)
 
     async def exists(self) -> bool:
-        """Return whether the topic is there."""
+        """Return whether the topic is there. Raises BrokerError for one that may not be seen."""
         # All topics for each group would be many times many (fault scale-C2).
         if self._is_there:
             return True
 
         # All topics are listed: old brokers create a topic that is asked for by its name.
         self._is_there = self.name in await self.admin.list_topics(internal=True)
+        if not self._is_there and not await may_describe_topic(self.admin, self.name):
+            raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, self.name)
         return self._is_there
 
     async def create(self) -> None:

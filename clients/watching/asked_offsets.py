@@ -10,6 +10,7 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.errors import KgroupError
+from clients.groups.missing_rights import find_hidden_groups, find_hidden_offsets
 from clients.paced import paced
 from clients.watching.commit_history import Commit
 from clients.watching.history import MAX_GROUPS_PER_SECOND, History
@@ -30,6 +31,7 @@ async def ask_offsets(
     failures = list(history.failures)
     if group_ids is None:
         group_ids = set()
+        failures += await find_hidden_groups(admin)
         for broker, result in (await admin.groups_of_each_broker()).items():
             if isinstance(result, KgroupError):
                 failures.append(Failure.of(f"broker {broker.node_id}", result))
@@ -40,14 +42,17 @@ async def ask_offsets(
     # A recording has groups too that were deleted since.
     kept = asked | history.in_zookeeper
     commits = {name: own for name, own in history.commits.items() if name in kept}
+    bare = []
     async for some in paced(sorted(asked), MAX_GROUPS_PER_SECOND):
         for group_id, offsets in (await admin.offsets_of_each_group(some)).items():
             if isinstance(offsets, KgroupError):
                 failures.append(Failure.of(group_id, offsets))
                 continue
+            bare += [] if offsets else [group_id]
             known = commits.get(group_id, ())
             now_ms = time.time_ns() // 1_000_000
             commits[group_id] = [*known, *commits_since(known, group_id, offsets, now_ms)]
+    failures += await find_hidden_offsets(admin, bare)
     return attrs.evolve(history, commits=commits, failures=failures)
 
 

@@ -201,7 +201,7 @@ async def describe_all(stage: Stage) -> None:
 
 async def export_all(stage: Stage) -> None:
     """Export the offsets of all groups."""
-    offsets, failures = await export_offsets(target_of(stage), (), ("kafka",))
+    offsets, failures, _ = await export_offsets(target_of(stage), (), ("kafka",))
     assert (len(offsets), failures) == (FEW * stage.size, [])
 
 

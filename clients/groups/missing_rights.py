@@ -1,0 +1,93 @@
+"""Find what brokers leave out of a response, without a word, because the client may not see it.
+
+ListGroups has the groups alone that the client may describe, and OffsetFetch the offsets of topics
+alone that it may describe, as in Kafka. Whether something may be left out is asked by a name that
+nobody has: who may describe that may describe all, but for what is denied by name.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from clients.admin import Admin
+from clients.admin.acl_requests import describe_acls_request
+from clients.command_line.output import Failure
+from clients.errors import KgroupError
+from clients.groups.group_facts import GroupFacts
+from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.transport.connection import Connection
+from protocol.acls import AclFilter, PatternType, ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.topic_partition import TopicPartition
+
+NOBODYS_NAME = "kgroup-asks-for-rights"
+LATEST_TIME = -1
+
+
+async def find_hidden_groups(admin: Admin) -> list[Failure]:
+    """Return a failure if lists of groups may lack some."""
+    described = await _ask(admin, DescribeGroupsRequest(groups=[NOBODYS_NAME]))
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if described is None or refused not in {group.error_code for group in described.groups}:
+        return []
+
+    wanted = AclFilter(ResourceType.GROUP, NOBODYS_NAME, PatternType.LITERAL)
+    # Who may describe the cluster gets all names, and an error for each group.
+    acls = await _ask(admin, describe_acls_request(wanted))
+    if acls is not None and acls.error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return []
+
+    text = (
+        "you may not describe every group, and brokers do not list the others; ask for DESCRIBE on "
+        "the cluster, or on all groups"
+    )
+    return [Failure("groups", refused.name, text)]
+
+
+async def find_hidden_offsets(admin: Admin, group_ids: Sequence[str]) -> list[Failure]:
+    """Return a failure for each of these groups, which show no offset, if they may have some."""
+    if not group_ids or await may_describe_topic(admin):
+        return []
+
+    text = (
+        "you may not describe every topic, and it has no offset that you may see; if it has any, "
+        "ask for DESCRIBE on their topics"
+    )
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+    return [Failure(group_id, refused, text) for group_id in group_ids]
+
+
+def without_offsets(groups: Iterable[GroupFacts]) -> list[str]:
+    """Return the groups at coordinators that have neither members nor offsets, and still exist."""
+    return [
+        facts.group
+        for facts in groups
+        if (known := facts.coordinator) is not None
+        and known.state == "Empty"
+        and known.protocol_type in ("consumer", "")
+        and not known.offsets
+    ]
+
+
+async def may_describe_topic(admin: Admin, topic: str = NOBODYS_NAME) -> bool:
+    """Return whether the client may describe a topic, there or not; by default, all topics."""
+    # Unlike Metadata, this makes no topic on old brokers.
+    partition = TopicPartition(topic, 0)
+    response = await _ask(admin, list_offsets_request({partition: LATEST_TIME}))
+    if response is None:
+        return True
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    listed = listed_offsets(response).get(partition)
+    return listed is None or listed.error_code != refused
+
+
+async def _ask(admin: Admin, request: Any) -> Any:
+    """Ask any broker, and only once: None if it does not say."""
+
+    async def call(connection: Connection) -> Any:
+        return await connection.call(request)
+
+    try:
+        return await admin.cluster.ask_any(call)
+    except KgroupError:
+        return None

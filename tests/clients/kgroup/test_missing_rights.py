@@ -1,0 +1,144 @@
+"""Commands of somebody who may not see all: what brokers leave out in silence, commands name."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Set
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.network.authorization import Resource
+from broker.network.session import Principal
+from clients.admin import Admin, NewTopic
+from protocol.acls import Operation, ResourceType
+from protocol.internal_topics import JOURNAL_TOPIC
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.authorizer import AskingAuthorizer
+from tests.stage.broker import Site
+from tests.stage.processes import command_line
+from tests.stage.waiting import DEADLINE_S
+
+BILLING, AUDIT = "billing", "audit"
+INVOICES, SECRETS = TopicPartition("invoices", 0), TopicPartition("secrets", 0)
+CLUSTER, GROUPS, TOPICS = "cluster", "groups", "topics"
+EVERYTHING = frozenset({CLUSTER, GROUPS, TOPICS})
+"""What may be described; a topic or group by its name is one of them."""
+
+HIDDEN_GROUPS = ("groups", "GROUP_AUTHORIZATION_FAILED")
+
+
+@attrs.define(eq=False)
+class Stage:
+    """A broker with two groups: billing has offsets of both topics, audit of the secret one."""
+
+    bootstrap: str
+    home: Path
+    allowed: Set[str] = EVERYTHING
+
+    def may(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        kinds = {
+            ResourceType.CLUSTER: CLUSTER,
+            ResourceType.GROUP: GROUPS,
+            ResourceType.TOPIC: TOPICS,
+        }
+        if operation is not Operation.DESCRIBE or resource.kind not in kinds:
+            return True
+        return not self.allowed.isdisjoint({kinds[resource.kind], resource.name})
+
+    async def run(self, *args: str) -> tuple[int | None, Any, list[tuple[str, str]], str]:
+        """Run a command; return its exit code, items, (what, error) of each error, and stderr."""
+        program, *rest = command_line("kgroup", *args, "-b", self.bootstrap)
+        env = os.environ | {"XDG_DATA_HOME": str(self.home)}
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            program, *rest, stdout=pipe, stderr=pipe, env=env
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            printed, errors = await process.communicate()
+        assert printed, errors
+        listing = json.loads(printed)
+        named = [(error["what"], error["error"]) for error in listing["errors"]]
+        return process.returncode, listing["items"], named, errors.decode()
+
+
+@asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage("", tmp_path / "home")
+    site = Site(tmp_path, authorizer=AskingAuthorizer(lambda *asked: stage.may(*asked)))
+    settings = {"offsets_topic_replication_factor": "1", "offsets_topic_num_partitions": "1"}
+    async with site.running(1, **settings) as broker:
+        stage.bootstrap = broker.bootstrap
+        async with Admin(stage.bootstrap) as admin:
+            topics = [INVOICES.topic, SECRETS.topic, JOURNAL_TOPIC]
+            await admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
+            one = OffsetAndMetadata(0)
+            await admin.commit_group_offsets(BILLING, {INVOICES: one, SECRETS: one})
+            await admin.commit_group_offsets(AUDIT, {SECRETS: one})
+        yield stage
+
+
+LISTING = (
+    ("list",),
+    ("describe", "--all-groups"),
+    ("at-risk",),
+    ("top", "--once"),
+    ("delete", "--all-groups"),
+    ("reset", "--all-groups", "--all-topics", "--to-current"),
+)
+
+
+async def test_groups_that_are_not_listed_are_an_error_of_each_command(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = {TOPICS}
+        for command in LISTING:
+            code, items, errors, _ = await stage.run(*command, "-o", "json")
+            assert (command, code, items, errors) == (command, 1, [], [HIDDEN_GROUPS])
+        code, items, errors, _ = await stage.run("export")
+        assert (code, items, errors) == (1, [], [HIDDEN_GROUPS])
+
+
+@pytest.mark.parametrize("allowed", [{GROUPS, TOPICS}, {CLUSTER, BILLING, AUDIT, TOPICS}])
+async def test_who_may_see_every_group_is_told_nothing(tmp_path: Path, allowed: set[str]) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = allowed
+        code, items, errors, _ = await stage.run("list", "-o", "json")
+        assert (code, [item["group"] for item in items], errors) == (0, [AUDIT, BILLING], [])
+
+
+async def test_export_says_that_offsets_may_be_left_out(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = {GROUPS, INVOICES.topic}
+        code, items, errors, said = await stage.run("export")
+        # Nothing of a group is an error; a part of it may be all of it.
+        assert [(item["group"], item["topic"]) for item in items] == [(BILLING, "invoices")]
+        assert (code, errors) == (1, [(AUDIT, "TOPIC_AUTHORIZATION_FAILED")])
+        assert "offsets of the others are not in the export" in said
+
+        # The owner of a group sees it as before.
+        stage.allowed = {BILLING, INVOICES.topic}
+        code, items, errors, _ = await stage.run("describe", BILLING, "-o", "json")
+        assert (code, len(items), errors) == (0, 1, [])
+        code, items, errors, _ = await stage.run("describe", AUDIT, "-o", "json")
+        assert (code, items, errors) == (1, [], [(AUDIT, "GROUP_AUTHORIZATION_FAILED")])
+
+
+async def test_group_whose_offsets_are_all_hidden_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = {GROUPS, INVOICES.topic}
+        for command in (("describe", AUDIT), ("at-risk", AUDIT), ("list", "--columns", "lag")):
+            code, _, errors, _ = await stage.run(*command, "-o", "json")
+            assert (code, errors) == (1, [(AUDIT, "TOPIC_AUTHORIZATION_FAILED")])
+
+
+async def test_journal_that_may_not_be_seen_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        code, items, errors, _ = await stage.run("journal", "-o", "json")
+        assert (code, items, errors) == (0, [], [])
+        stage.allowed = {GROUPS, INVOICES.topic}
+        code, items, errors, _ = await stage.run("journal", "-o", "json")
+        assert (code, items) == (1, [])
+        assert errors == [(JOURNAL_TOPIC, "TOPIC_AUTHORIZATION_FAILED")]
