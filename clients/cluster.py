@@ -122,6 +122,7 @@ class Cluster:
         # Brokers read from ZooKeeper, and the time before which it is not read again.
         self._registered: list[BrokerEndpoint] = []
         self._look_again_at = float("-inf")
+        self._why_none_is_registered = ""
         self._closed = False
 
     @property
@@ -591,11 +592,18 @@ class Cluster:
     async def _find_registered(self, find_brokers: FindBrokers) -> None:
         """Read the brokers in ZooKeeper, at most once per `reconnect.backoff.max.ms`."""
         if _now() < self._look_again_at:
-            raise NoBrokersAvailable("ZooKeeper was asked for brokers a moment ago")
+            # The same words again: who complains of a failure does so once for each.
+            text = self._why_none_is_registered or "ZooKeeper was asked for brokers a moment ago"
+            raise NoBrokersAvailable(text)
 
         # Set before reading, so that a failure backs off too.
         self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000
-        self._registered = parse_bootstrap(await find_brokers())
+        try:
+            self._registered = parse_bootstrap(await find_brokers())
+        except NoBrokersAvailable as error:
+            self._why_none_is_registered = str(error)
+            raise
+        self._why_none_is_registered = ""
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
         async def ask(connection: Connection) -> MetadataResponse:

@@ -25,6 +25,7 @@ async def registered_brokers(
     """
     addresses = []
     unreadable = []
+    others: set[str] = set()
 
     ids = await children_if_there(zk, BrokerId.directory())
     paths = [BrokerId.path(broker_id) for broker_id in ids]
@@ -48,6 +49,7 @@ async def registered_brokers(
         for endpoint in broker.endpoints:
             address = f"{endpoint.host}:{endpoint.port}"
             if endpoint.security_protocol != security_protocol:
+                others.add(endpoint.security_protocol)
                 continue
             if is_address(endpoint.host, endpoint.port):
                 addresses.append(address)
@@ -57,8 +59,14 @@ async def registered_brokers(
 
     if not addresses:
         missing = "no broker is registered in ZooKeeper"
-        if security_protocol != SecurityProtocol.PLAINTEXT.name:
+        if others or security_protocol != SecurityProtocol.PLAINTEXT.name:
             missing += f" with a listener of {security_protocol}"
+        if others:
+            missing += (
+                f", only of {' and '.join(sorted(others))}: set security.protocol, and the login "
+                "or certificates that it needs (commands read them from the file of "
+                "--command-config)"
+            )
         raise NoBrokersAvailable("; ".join([missing, *unreadable]))
     return addresses
 
