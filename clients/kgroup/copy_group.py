@@ -137,7 +137,7 @@ async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = Non
         sessions = await stack.enter_async_context(connected(target))
         facts, failures = await read_source(sessions, job.source)
         # Members of a group that is renamed would go on under the old name.
-        if job.removes_source and (text := refusal(facts, online=False)):
+        if job.removes_source and (text := refusal(facts)):
             failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, text))
 
         if job.to_bootstrap is None:

@@ -136,6 +136,9 @@ async def delete_from_stores(
         if refusal is None:
             stores.append("kafka")
         elif not (isinstance(refusal, ApiError) and refusal.code is ErrorCode.GROUP_ID_NOT_FOUND):
+            if isinstance(refusal, ApiError) and refusal.code is ErrorCode.NON_EMPTY_GROUP:
+                text = f"group '{group_id}' has members at its coordinator: stop them"
+                refusal = ApiError(refusal.code, text)
             return stores, [Failure.of(f"{group_id} in kafka", refusal)]
 
     return stores, []

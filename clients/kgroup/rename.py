@@ -93,7 +93,7 @@ async def _delete_source(
         if not failures and current_offsets(facts) != current_offsets(copied.facts):
             text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
             failures.append(Failure(job.source, "OffsetsChanged", text))
-        if reason := refusal(facts, online=False):
+        if reason := refusal(facts):
             failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
         # Two things are done, and an interrupt ends the command between them (fault scale-C3).
         if interrupts.is_asked:

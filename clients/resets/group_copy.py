@@ -54,7 +54,7 @@ async def plan_copy(sessions: Sessions, source: GroupFacts, group_id: str) -> Re
         )
         old = facts.current_offset(partition)
         rows.append(PlannedOffset(partition, old, committed.offset, changes))
-    return ResetPlan(group_id, tuple(rows), tuple(reader.failures), refusal(facts, online=False))
+    return ResetPlan(group_id, tuple(rows), tuple(reader.failures), refusal(facts))
 
 
 async def plan_copy_to_cluster(

@@ -176,7 +176,7 @@ class JournalledOffsets:
         may_follow = False
         if now.at_old:
             facts = await GroupReader(self.sessions).group(entry.group)
-            if reason := refusal(facts, online=False):
+            if reason := refusal(facts):
                 failure = Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, reason)
                 return Outcome(entry, "", (failure,))
             failures, may_follow = await self._write(entry.group, now.at_old)

@@ -72,8 +72,8 @@ class OnlineCommit:
 
         raise MemberCameBetween(
             ErrorCode.NON_EMPTY_GROUP,
-            f"group {self.group_id}: a member joined between the removal and the commit, {TRIES} "
-            "times: run the command again, or stop the members",
+            f"group {self.group_id}: a member joined between the removal and the commit, or "
+            f"was not removed, {TRIES} times: run the command again, or stop the members",
         )
 
     async def _delete(self, partitions: Collection[TopicPartition]) -> None:

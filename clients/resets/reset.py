@@ -53,11 +53,12 @@ async def plan_reset(
     position: Position,
     scopes: Collection[TopicScope] | None = None,
     *,
-    online: bool = False,
+    online: bool | None = None,
 ) -> ResetPlan:
     """Plan a reset of these topics; None: of all partitions that have a committed offset.
 
-    Nothing is changed. What cannot be read is a failure, and the rest is planned.
+    Nothing is changed. What cannot be read is a failure, and the rest is planned. `online`: see
+    `refusal`.
     """
     (plan,) = await plan_resets(sessions, {group_id: position}, scopes, online=online)
     return plan
@@ -68,7 +69,7 @@ async def plan_resets(
     positions: Mapping[str, Position],
     scopes: Collection[TopicScope] | None = None,
     *,
-    online: bool = False,
+    online: bool | None = None,
 ) -> list[ResetPlan]:
     """Plan resets of several groups; all of their logs are asked together.
 

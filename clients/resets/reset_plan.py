@@ -10,6 +10,7 @@ from enum import Enum
 
 import attrs
 
+from clients.admin.descriptions import CONSUMER_GROUP
 from clients.command_line.output import Failure
 from clients.groups.group_facts import GroupFacts
 from clients.resets.offset_change import OffsetChange
@@ -211,13 +212,16 @@ def _kept_by(store: str, offset: OffsetAndMetadata) -> OffsetAndMetadata:
 # --- who may not be reset
 
 
-def refusal(facts: GroupFacts, *, online: bool) -> str | None:
-    """Return why the group's offsets may not be written, and what to do; None if they may."""
+def refusal(facts: GroupFacts, *, online: bool | None = None) -> str | None:
+    """Return why the group's offsets may not be written, and what to do; None if they may.
+
+    `online` is None for a command that has no --online.
+    """
     in_zookeeper = () if facts.zookeeper is None else facts.zookeeper.members
     if in_zookeeper and online:
         return (
             f"group '{facts.group}' has members in ZooKeeper, which go on from where they are: "
-            "stop them, and reset the group without --online"
+            "stop them, and run the command without --online"
         )
 
     is_inactive = not facts.members and facts.state in ("Empty", "Dead")
@@ -225,13 +229,22 @@ def refusal(facts: GroupFacts, *, online: bool) -> str | None:
         return None
 
     # The first sentence is Kafka's.
+    what = "Offsets can only be written" if online is None else "Assignments can only be reset"
     text = (
-        f"Assignments can only be reset if the group '{facts.group}' is inactive, but the current "
-        f"state is {facts.state}."
+        f"{what} if the group '{facts.group}' is inactive, but the current state is {facts.state}."
     )
     members = sorted({member.client_id or member.consumer_id for member in facts.members})
-    stop = f"Stop its members ({', '.join(members[:3])}{', …' if len(members) > 3 else ''})"
-    return f"{text} {stop}{'' if in_zookeeper else ', or use --online'}"
+    names = f" ({', '.join(members[:3])}{', …' if len(members) > 3 else ''})" if members else ""
+    return f"{text} Stop its members{names}{_or_online(facts, online=online)}"
+
+
+def _or_online(facts: GroupFacts, *, online: bool | None) -> str:
+    """Return the other way out, for groups whose members a coordinator can remove."""
+    coordinator, zookeeper = facts.coordinator, facts.zookeeper
+    if online is None or coordinator is None or (zookeeper is not None and zookeeper.members):
+        return ""
+    # Members of the protocol `consumer` cannot be removed (KIP-848).
+    return "" if coordinator.type == CONSUMER_GROUP else ", or use --online"
 
 
 # --- files

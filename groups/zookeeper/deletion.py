@@ -45,7 +45,7 @@ async def delete_group(zk: ZkSession, group_id: str) -> bool:
                     await zk.delete_recursive(f"{path}/{name}")
             await _delete_if_there(zk, path)
         except NotEmpty:
-            text = f"group '{group_id}' has members in ZooKeeper"
+            text = f"group '{group_id}' has members in ZooKeeper: stop them"
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, text) from None
 
     # A member or a command below the migration keeps it: NotEmpty.

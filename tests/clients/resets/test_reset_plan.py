@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clients.admin.descriptions import CONSUMER_GROUP
 from clients.groups.group_facts import (
     CoordinatorFacts,
     GroupFacts,
@@ -134,6 +135,23 @@ def test_a_group_with_members_is_refused_in_kafkas_words_and_told_what_to_do() -
         "Stable. Stop its members (app), or use --online"
     )
     assert refusal(facts, online=True) is None
+
+
+def test_who_has_no_option_for_it_is_not_told_to_reset_online() -> None:
+    members = (MemberFacts("m-1", client_id="app"),)
+    facts = GroupFacts("g", coordinator=CoordinatorFacts("Stable", members=members))
+    assert refusal(facts) == (
+        "Offsets can only be written if the group 'g' is inactive, but the current state is "
+        "Stable. Stop its members (app)"
+    )
+
+
+def test_members_that_no_coordinator_removes_are_to_be_stopped() -> None:
+    members = (MemberFacts("m-1", client_id="app"),)
+    modern = CoordinatorFacts("Stable", type=CONSUMER_GROUP, members=members)
+    text = refusal(GroupFacts("g", coordinator=modern), online=False)
+    assert text is not None
+    assert text.endswith("Stop its members (app)")
 
 
 def test_members_in_zookeeper_are_never_reset_online() -> None:
