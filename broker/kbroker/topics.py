@@ -30,9 +30,12 @@ from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, 
 from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
+    Column,
+    Failure,
     KeyValue,
     Listing,
     Target,
+    is_table,
     output_option,
     say_done,
     show,
@@ -440,6 +443,8 @@ def delete(
     if bool(names) == (pattern is not None):
         raise click.UsageError("say which topics: NAMES, or --topic REGEX")
 
+    deletions: dict[str, Deletion] = {}
+
     async def delete_topics() -> dict[str, Exception | None]:
         async with open_cluster(target) as cluster:
             # Names are not looked up first: the response says which are unknown.
@@ -452,13 +457,14 @@ def delete(
                 verdicts = await cluster.delete_topics(portion)
                 done = [name for name in portion if verdicts.get(name) is None]
                 # ZooKeeper has marks alone, at first.
-                deletions = {name: Deletion(True, away.get(name, ())) for name in done}
+                told = {name: Deletion(True, away.get(name, ())) for name in done}
                 if not cluster.is_by_zookeeper:
-                    deletions = await follow_deletions(
+                    told = await follow_deletions(
                         done, away, cluster.find_taken_names, target.timeout_ms / 1000
                     )
-                for name, deletion in deletions.items():
-                    say_done(deletion.sentence(name), output, several=len(wanted) > PORTION)
+                for name, deletion in told.items():
+                    say_done(deletion.sentence(name), output, several=len(wanted) > 1)
+                deletions.update(told)
                 return verdicts
 
             with heeding_interrupts() as interrupts:
@@ -468,7 +474,19 @@ def delete(
             results = {name: error for name, error in results.items() if not _is_unknown(error)}
         return results
 
-    show_what_was_said("topics", "TOPIC", asyncio.run(delete_topics()), output)
+    results = asyncio.run(delete_topics())
+    failures = [Failure.of(name, error) for name, error in results.items() if error is not None]
+    # The sentences stand in place of the rows.
+    items = [] if is_table(output) else [deletion_item(*told) for told in deletions.items()]
+    show(Listing("topics", DELETION_COLUMNS, items, failures), output)
+
+
+DELETION_COLUMNS = (Column("TOPIC"), Column("MARKED"), Column("WAITS-FOR"))
+
+
+def deletion_item(name: str, deletion: Deletion) -> Item:
+    """Return what the sentence of a deletion says: is it only marked, and for which brokers."""
+    return {"topic": name, "marked": deletion.waits, "waits_for": list(deletion.away)}
 
 
 def _is_unknown(error: Exception | None) -> bool:

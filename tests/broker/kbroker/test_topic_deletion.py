@@ -72,8 +72,11 @@ def test_who_may_not_ask_is_told_what_the_response_said() -> None:
 
 def test_a_topic_that_waits_for_a_dead_broker_is_said_to_wait(tmp_path: Path) -> None:
     with DevCluster(tmp_path, ("--brokers", "2")) as cluster:
-        created = cluster.run("kbroker", "topics", "create", "t", "--replica-assignment", "0:1")
-        assert created.returncode == 0, created.stderr
+        for name, replicas in (("t", "0:1"), ("u", "0:1"), ("v", "0")):
+            created = cluster.run(
+                *("kbroker", "topics", "create", name, "--replica-assignment", replicas)
+            )
+            assert created.returncode == 0, created.stderr
         cluster.kill("broker-1")
         # Until its session ends it counts as alive.
         cluster.wait_for_brokers({0})
@@ -82,6 +85,18 @@ def test_a_topic_that_waits_for_a_dead_broker_is_said_to_wait(tmp_path: Path) ->
         assert deleted.stdout == (
             "Topic t is marked for deletion; waits for broker 1, which is not alive.\n"
         )
+        # JSON says the same of several, and each is said meanwhile.
+        deleted = cluster.run("kbroker", "topics", "delete", "u", "v", "none", "-o", "json")
+        listing = json.loads(deleted.stdout)
+        assert listing["items"] == [
+            {"topic": "u", "marked": True, "waits_for": [1]},
+            {"topic": "v", "marked": False, "waits_for": []},
+        ]
+        assert [error["what"] for error in listing["errors"]] == ["none"]
+        assert deleted.stderr.splitlines() == [
+            "Topic u is marked for deletion; waits for broker 1, which is not alive.",
+            "Deleted topic v.",
+        ]
         for option in ((), ("--if-not-exists",)):
             again = cluster.run("kbroker", "topics", "create", "t", *option, "-o", "json")
             assert again.returncode == 1
