@@ -50,6 +50,7 @@ ALSO: dict[str, set[str]] = {
         "clients.command_line.output",
         "clients.command_line.point_in_time",
         "clients.command_line.printing",
+        "clients.command_line.program",
         "clients.command_line.progress",
         "clients.command_line.sessions",
     },
