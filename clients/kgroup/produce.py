@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from clients.command_line.output import (
     EXIT_FAILED,
+    EXIT_INTERRUPTED,
     Failure,
     KeyValue,
     Target,
@@ -163,7 +165,8 @@ def command(
 
     The command ends with its input, when all messages are acknowledged. Messages that could not
     be sent are reported on stderr, and the exit code is 1. If producer.type is among the
-    properties, the producer of Kafka 0.8 sends, with its own settings.
+    properties, the producer of Kafka 0.8 sends, with its own settings. After Ctrl-C or SIGTERM it
+    says how many messages were acknowledged.
     """
     # Kafka's spelling outranks the address of the shared option.
     if broker_list is not None:
@@ -226,8 +229,9 @@ async def produce(
     logging.getLogger("clients.producer.undelivered").setLevel(logging.ERROR)
 
     now = asyncio.get_running_loop().time
-    number = 0
+    number = given = handed_over = 0
     started = now()
+    end_on_sigterm()
     try:
         async for lines in lines_of(standard_input().fileno()):
             for line in lines:
@@ -237,10 +241,13 @@ async def produce(
 
                 # With producer.type, failures are raised here or counted by the producer.
                 if old:
+                    given += 1
                     await _send_keyed_message(producer, topic, key, value, number, failures)
+                    handed_over += 1
                 else:
                     with naming(number):
                         delivery = await producer.send(topic, value, key=key)
+                    given += 1
 
                     # Without --sync the command goes on, and learns of failures later.
                     delivery.add_done_callback(partial(failures.note, number))
@@ -253,11 +260,36 @@ async def produce(
 
         # The end of the input waits for all messages; an interruption only a little.
         await producer.close()
-    finally:
+    except asyncio.CancelledError:
+        # What the end of the producer fails is no failure of a line.
+        failures.is_quiet = True
+        with contextlib.suppress(FailedToSendMessage):
+            await producer.close(INTERRUPTED_CLOSE_MS)
+        acknowledged = failures.acknowledged
+        if old:
+            acknowledged = handed_over - max(failures.count, producer.metrics.failed_sends)
+        say_interrupted(given, acknowledged, asks_for_acks=producer.config.required_acks != 0)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+    except BaseException:
         await producer.close(INTERRUPTED_CLOSE_MS)
+        raise
 
     # The producer counts what an async one has dropped, the command what it saw.
     return max(failures.count, producer.metrics.failed_sends)
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM cancel this task, as Ctrl-C does."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+
+
+def say_interrupted(number: int, acknowledged: int, *, asks_for_acks: bool) -> None:
+    """Print on stderr how many of the messages that were read are known to be stored."""
+    done = "acknowledged" if asks_for_acks else "sent (acks=0: no broker says that it has them)"
+    rest = "" if acknowledged == number else "; the others may be stored or not"
+    click.echo(f"interrupted: {acknowledged} of {number} messages are {done}{rest}", err=True)
 
 
 async def _send_keyed_message(
@@ -293,21 +325,27 @@ def naming(number: int) -> Iterator[None]:
 
 
 class _Failures:
-    """Counts the messages that failed, and reports the first ones."""
+    """Counts the messages that failed and those that did not, and reports the first failures."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.acknowledged = 0
+        self.is_quiet = False
 
     def note(self, number: int, delivery: asyncio.Future[Any]) -> None:
-        """Count the delivery's failure, if it failed. A callback for deliveries that are done."""
+        """Count the delivery, or its failure. A callback for deliveries that are done."""
         error = None if delivery.cancelled() else delivery.exception()
 
         if isinstance(error, Exception):
             self.add(number, error)
+        elif not delivery.cancelled():
+            self.acknowledged += 1
 
     def add(self, number: int, error: Exception) -> None:
         """Count the line's failure, and report it if it is among the first."""
         self.count += 1
+        if self.is_quiet:
+            return
         if self.count <= MAX_FAILURES_SHOWN:
             report([Failure.of(f"line {number}", error)])
         elif self.count == MAX_FAILURES_SHOWN + 1:

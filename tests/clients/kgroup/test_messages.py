@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.kgroup.produce import say_interrupted
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line, first_line
 from tests.stage.waiting import DEADLINE_S, block_until
@@ -376,9 +377,13 @@ def test_a_line_without_its_separator_is_named_and_those_before_it_are_sent(
     assert offsets.splitlines()[1:] == [f"{topic},0,1"]
 
 
-def test_ctrl_c_ends_a_producer_that_waits_for_input(dev_cluster: DevCluster, topic: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("options", [(), ("--property", "producer.type=sync")], ids=["new", "old"])
+def test_ctrl_c_ends_a_producer_that_waits_for_input(
+    dev_cluster: DevCluster, topic: str, number: signal.Signals, options: tuple[str, ...]
+) -> None:
     producer = subprocess.Popen(
-        command_line("kgroup", "produce", "--topic", topic),
+        command_line("kgroup", "produce", "--topic", topic, *options),
         cwd=ROOT,
         env=dev_cluster.env,
         text=True,
@@ -388,13 +393,28 @@ def test_ctrl_c_ends_a_producer_that_waits_for_input(dev_cluster: DevCluster, to
 
     assert producer.stdin is not None
 
-    producer.stdin.write("sent\n")
+    producer.stdin.write("sent\ntoo\n")
     producer.stdin.flush()
-    assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "sent\n"
+    assert consume(dev_cluster, "--topic", topic, "--max-messages", "2").stdout == "sent\ntoo\n"
 
-    producer.send_signal(signal.SIGINT)
+    producer.send_signal(number)
     assert producer.wait(DEADLINE_S) == 130  # its input is still open
-    assert producer.communicate()[1] == ""
+    assert producer.communicate()[1] == "interrupted: 2 of 2 messages are acknowledged\n"
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "asks_for_acks", "said"),
+    [
+        (3, True, "3 of 3 messages are acknowledged"),
+        (2, True, "2 of 3 messages are acknowledged; the others may be stored or not"),
+        (3, False, "3 of 3 messages are sent (acks=0: no broker says that it has them)"),
+    ],
+)
+def test_what_an_interrupted_producer_knows_of_its_messages_is_said(
+    capsys: pytest.CaptureFixture[str], acknowledged: int, asks_for_acks: bool, said: str
+) -> None:
+    say_interrupted(3, acknowledged, asks_for_acks=asks_for_acks)
+    assert capsys.readouterr().err == f"interrupted: {said}\n"
 
 
 def test_offsets_are_found_by_time(dev_cluster: DevCluster, topic: str) -> None:
