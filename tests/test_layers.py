@@ -126,6 +126,7 @@ SHELLS = {
     "broker.authentication.token_validator",
     "broker.authorization.acl_authorizer",
     "broker.authorization.acl_store",
+    "protocol.port_holder",
     "protocol.tls.context",
     "protocol.tls.transport",
     "broker.network.acceptor",

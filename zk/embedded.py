@@ -28,6 +28,7 @@ from typing import BinaryIO, Self
 
 import attrs
 
+from protocol.port_holder import explain_refusal
 from protocol.private_file import write_private
 from protocol.sasl.jaas import quote_value
 
@@ -339,4 +340,5 @@ def find_port(host: str, port: int) -> int:
                 refusal = error
             else:
                 return candidate
-    raise ZkServerError(f"ZooKeeper cannot listen on {host}:{port}: {refusal}")
+    reason = explain_refusal(refusal, port)
+    raise ZkServerError(f"ZooKeeper cannot listen on {host}:{port}: {reason}")

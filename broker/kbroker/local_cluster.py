@@ -2,7 +2,7 @@
 
     DIR/zookeeper/            data of the embedded ZooKeeper
     DIR/broker-N.properties   settings of broker N; `kbroker start` starts it again
-    DIR/broker-N.pid          its process id, while the cluster runs
+    DIR/broker-N.pid          its process id, while it runs
     DIR/broker-N.log          its output
     DIR/broker-N/             its partitions
     DIR/secure/               certificates, users and settings of clients, where it is secured
@@ -31,6 +31,7 @@ from clients.errors import ClientError
 from clients.transport.connection import Connection
 from clients.transport.login import Login
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.port_holder import explain_refusal
 from protocol.private_file import write_private
 from protocol.settings import format_properties
 from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
@@ -213,9 +214,11 @@ class LocalCluster:
         if self._embedded is not None:
             await self._embedded.stop()
 
-        # A script must not kill a process that gets one of these ids later.
+        # A script must not kill a process that gets one of these ids later. A broker that somebody
+        # started again by hand lives on, and so does its file.
         for file in self.directory.glob("*.pid"):
-            file.unlink()
+            if not _has_living(file):
+                file.unlink()
 
     def _open_security(self) -> SecurityFolder | None:
         """Make, or use again, what secures the cluster; None for one that is not secured."""
@@ -304,6 +307,17 @@ class LocalCluster:
                 await asyncio.sleep(_POLL_S)
 
 
+def _has_living(pid_file: Path) -> bool:
+    """Return whether there is a process with the id in a file."""
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 async def has_metadata_of(
     port: int,
     broker_ids: set[int],
@@ -345,7 +359,7 @@ def claim_ports(first: int, count: int) -> list[int]:
                 probe.bind((HOST, port))
             except OSError as error:
                 if first:
-                    reason = os.strerror(error.errno or 0)
+                    reason = explain_refusal(error, port)
                     raise LocalClusterError(f"cannot listen on {HOST}:{port}: {reason}") from None
                 continue
 

@@ -32,6 +32,7 @@ from broker.network.response_parts import (
 from broker.network.session import PLAINTEXT_SESSION, PlaintextSession, Session
 from broker.network.turns import Turns
 from broker.process.process_limits import descriptor_reserve, memory_bytes, open_files_limit
+from protocol.port_holder import explain_refusal
 from protocol.tls.handshakes import Handshakes
 from protocol.tls.transport import TlsTransport
 from zk.znodes import Endpoint
@@ -66,9 +67,11 @@ def bind_socket(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for accepted sockets too
         bound.bind(address)
-    except OSError:
+    except OSError as error:
         bound.close()
-        raise
+        # The system's words have neither the address nor who has it.
+        where = f"{host}:{port}"
+        raise OSError(error.errno, explain_refusal(error, port), where) from None
     bound.setblocking(False)
     return bound
 

@@ -17,6 +17,7 @@ from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.kgroup.events import Age
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
+from protocol.port_holder import explain_refusal
 
 if TYPE_CHECKING:
     from clients.serve.write_access import WriteAccess
@@ -186,5 +187,5 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise CommandFailed(
-            f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
+            f"{host}:{port}: {explain_refusal(error, port)} (--port, --host)"
         ) from None

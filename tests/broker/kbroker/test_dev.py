@@ -1,6 +1,7 @@
 """`kbroker dev`, `start` and `zookeeper` run as processes."""
 
 import asyncio
+import contextlib
 import re
 import signal
 import subprocess
@@ -54,6 +55,36 @@ def test_a_broker_that_is_started_by_hand_is_the_one_that_its_file_names(tmp_pat
             with cluster.started_again() as broker:
                 assert cluster.pid("broker-0") == broker.pid
             assert not (tmp_path / "broker-0.pid").exists()
+
+
+def test_a_broker_that_was_started_by_hand_keeps_its_file_and_is_named_where_it_is_in_the_way(
+    tmp_path: Path,
+) -> None:
+    with contextlib.ExitStack() as by_hand:
+        with DevCluster(tmp_path) as cluster:
+            cluster.kill("broker-0")
+            broker = by_hand.enter_context(cluster.started_again())
+        assert not lives(cluster.process.pid)
+        assert [file.name for file in tmp_path.glob("*.pid")] == ["broker-0.pid"]
+        assert cluster.pid("broker-0") == broker.pid
+
+        port = cluster.address("bootstrap").rpartition(":")[2]
+        again = subprocess.run(
+            command_line(
+                *("kbroker", "dev", "--data", str(tmp_path), "--port", port),
+                *("--zookeeper-port", "0"),
+            ),
+            cwd=ROOT,
+            text=True,
+            capture_output=True,
+            timeout=DEADLINE_S,
+        )
+        assert again.returncode == 1
+        assert f"127.0.0.1:{port}: Address already in use by process {broker.pid} (" in again.stderr
+        # Its file is not taken away by who could not start either.
+        assert cluster.pid("broker-0") == broker.pid
+        # ZooKeeper is gone: its end in order would wait for it.
+        broker.kill()
 
 
 def test_the_same_directory_continues_with_its_topics_and_takes_new_settings(

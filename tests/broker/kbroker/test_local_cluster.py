@@ -1,5 +1,6 @@
 """`kbroker dev` makes settings, claims ports and locks its directory before it starts."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -45,8 +46,10 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken.bind((HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(LocalClusterError, match=f"{HOST}:{port}"):
+        with pytest.raises(LocalClusterError, match=f"{HOST}:{port}") as refused:
             claim_ports(port, 1)
+        assert f"by process {os.getpid()} (" in str(refused.value)
+        assert "stop it, or take another port" in str(refused.value)
 
 
 def test_a_directory_can_be_held_again_after_it_was_let_go(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_port_that_is_taken_is_refused_in_one_line(dev_cluster: DevCluster, tmp_
         port = str(urllib.parse.urlsplit(address).port)
         refused = dev_cluster.run("kgroup", "serve", "--port", port)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert "choose another --port" in refused.stderr
+        assert "stop it, or take another port (--port, --host)" in refused.stderr
 
 
 def test_recording_that_breaks_is_said_while_the_last_figures_stay(
