@@ -159,8 +159,8 @@ def _plan(
     defaults: TopicDefaults,
     topic: CreateTopicsRequestTopic,
 ) -> PlannedTopic:
-    # Between the write and the metadata the name is taken too.
-    if creator.is_creating(topic.name):
+    # Between the write and the metadata the name is taken too, and until the last replica is gone.
+    if creator.is_creating(topic.name) or controller.is_deleting(topic.name):
         raise already_exists(topic.name)
     existing = cache.names
     # A topic that was deleted unheard is shown for a while: ZooKeeper decides (fault core-R4).

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import click
 
+from clients.admin import Admin
 from clients.command_line.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -23,9 +24,10 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.printing import say
-from clients.command_line.sessions import bootstrap_of, responding_brokers
+from clients.command_line.sessions import bootstrap_of, client_settings, responding_brokers
 from clients.errors import FailedToSendMessage, KgroupError, QueueFull
 from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
+from clients.kgroup.marked_topic import refuse_marked_topic
 from clients.kgroup.stdin_lines import lines_of, standard_input
 from clients.producer.config import refuse_transactions
 from clients.producer.messages import KeyedMessage
@@ -219,6 +221,8 @@ async def produce(
     producer = Producer(producer_settings | {"bootstrap.servers": bootstrap})
     refuse_transactions(producer.config)
     await responding_brokers(attrs.evolve(target, bootstrap=bootstrap))
+    async with Admin(client_settings(target, bootstrap)) as admin:
+        await refuse_marked_topic(admin, topic)
 
     for note in producer.notes:
         say(f"note: {note}", err=True)

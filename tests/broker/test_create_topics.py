@@ -44,9 +44,13 @@ from zk.memory import MemoryZooKeeper
 class KnownController:
     is_active: bool
     denied: frozenset[str]
+    deleting: frozenset[str]
 
     def denies(self, topic: str) -> bool:
         return topic in self.denied
+
+    def is_deleting(self, topic: str) -> bool:
+        return topic in self.deleting
 
 
 class Creator(TopicCreator):
@@ -79,6 +83,8 @@ class Handler:
     is_active: bool = True
     denied: frozenset[str] = frozenset()
     """The topics that the controller knows not to exist."""
+    deleting: frozenset[str] = frozenset()
+    """The topics that wait until all their replicas are deleted."""
     brokers: BrokerConfigs = attrs.Factory(broker_configs)
 
     def handle(
@@ -90,7 +96,7 @@ class Handler:
     ) -> CreateTopicsResponse | Wait:
         request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
         return create_topics.handle(
-            cast(Controller, KnownController(self.is_active, self.denied)),
+            cast(Controller, KnownController(self.is_active, self.denied, self.deleting)),
             self.creator,
             self.cache,
             TopicDefaults(1, 1, LogConfig()),
@@ -224,6 +230,16 @@ def test_topic_that_is_being_created_exists(handler: Handler) -> None:
 def test_topic_of_the_metadata_exists(handler: Handler) -> None:
     handler.leads("t", 1)
     assert codes(handler.handle(topic("t"))) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_topic_that_is_being_deleted_exists_though_no_metadata_shows_it(
+    handler: Handler, validate_only: bool
+) -> None:
+    handler.deleting = frozenset({"t"})
+    response = handler.handle(topic("t"), validate_only=validate_only)
+    assert codes(response) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+    assert handler.creator.begun == []
 
 
 def test_validation_alone_creates_nothing(handler: Handler) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import attrs
 import click
 
+from clients.admin import Admin
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import KeyValue, Target, read_properties, target_options
-from clients.command_line.sessions import responding_brokers
+from clients.command_line.sessions import client_settings, responding_brokers
+from clients.kgroup.marked_topic import refuse_marked_topic
 from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
 from clients.producer.config import refuse_transactions
@@ -135,6 +137,8 @@ async def produce(
     others = {name: value for name, value in settings.items() if name not in _WHERE}
     producer = Producer(others | {"bootstrap.servers": bootstrap})
     refuse_transactions(producer.config)
+    async with Admin(client_settings(target, bootstrap)) as admin:
+        await refuse_marked_topic(admin, topic)
     choose = random.Random(0).choice
 
     try:
