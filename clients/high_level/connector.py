@@ -32,6 +32,7 @@ from clients.high_level.streams import MessageAndMetadata, MessageStream, Partit
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.known_cluster import Key
 from clients.own_loop import OwnLoop
+from clients.position_arguments import check_offsets, check_partitions
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
 from groups.consumer.member_failed import MemberFailed
@@ -247,6 +248,8 @@ class ConsumerConnector:
         repetitions, offsets.channel.backoff.ms apart, and for a partition that we do not own;
         ValueError for a negative offset.
         """
+        if offsets is not None:
+            check_offsets(offsets)
         await self._start()
         await self._delivery.commit_offsets(offsets)
 
@@ -279,6 +282,7 @@ class ConsumerConnector:
         None if there is nothing. Waits until a transaction that is about to commit an offset has
         ended. Raises OffsetFetchFailed, ClientError.
         """
+        check_partitions(partition)
         return (await self._fetch_committed([partition])).get(partition)
 
     async def _fetch_committed(
@@ -315,6 +319,7 @@ class ConsumerConnector:
         begins where auto.offset.reset says; one that is no longer ours is left out, as its owner
         begins at the committed offset. Raises OffsetFetchFailed, ClientError.
         """
+        check_partitions(*partitions)
         delivery = self._delivery
         wanted = set(partitions) if partitions else {feed.partition for feed in delivery.owned}
         before = {feed.partition: feed for feed in delivery.owned if feed.partition in wanted}

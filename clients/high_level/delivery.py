@@ -16,6 +16,7 @@ import attrs
 
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.position_arguments import check_partitions
 from offsets.store import OffsetStore
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode
@@ -147,7 +148,8 @@ class StreamDelivery:
     # --- where the application wants to be ------------------------------------------------------
 
     def feed_of(self, partition: TopicPartition) -> PartitionFeed:
-        """Return the feed of a partition. Raises ValueError if it is not ours."""
+        """Return the feed of a partition. Raises ValueError if it is not ours, TypeError."""
+        check_partitions(partition)
         feed = self._feeds.get(partition)
         if feed is None or not feed.live:
             raise ValueError(f"{partition} is not assigned to {self.consumer_id}")

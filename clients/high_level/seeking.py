@@ -32,6 +32,8 @@ async def resolve(
             raise ValueError(f"{place.ms} is no time since 1970")
         offset = await _ask(cluster, partition, place.ms, isolation)
         return offset if offset >= 0 else await _ask(cluster, partition, LATEST_TIME, isolation)
+    if not isinstance(place, int):
+        raise TypeError(f"{place!r} is no offset, EARLIEST_TIME, LATEST_TIME or Timestamp(ms)")
     if place in (EARLIEST_TIME, LATEST_TIME):
         return await _ask(cluster, partition, place, isolation)
     if place < 0:

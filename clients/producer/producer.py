@@ -33,6 +33,7 @@ from clients.errors import (
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.own_loop import OwnLoop
+from clients.position_arguments import check_offsets
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import load_producer_config
@@ -480,6 +481,7 @@ class Producer:
         InvalidTransactionState; ValueError for an impossible offset; DeadlineExceeded, after which
         a commit goes on with them.
         """
+        check_offsets(offsets)
         for partition, committed in offsets.items():
             if not 0 <= committed.offset < 1 << 63:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")

@@ -1,0 +1,71 @@
+"""Partitions and offsets of a wrong kind are refused in a sentence, before anything is asked."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.high_level.connector import ConsumerConnector
+from clients.high_level.seeking import Timestamp, resolve
+from clients.producer.producer import Producer
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.clock import run_in_virtual_time
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+NO_PARTITION = r"is no TopicPartition$"
+ONE_BY_ONE = r"is no TopicPartition: give each as an argument of its own, as by \*partitions$"
+
+Call = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda c: c.pause([P0, P1]), ONE_BY_ONE),
+        (lambda c: c.resume({P0}), ONE_BY_ONE),
+        (lambda c: c.pause((P0, P1)), ONE_BY_ONE),
+        (lambda c: c.pause("t-0"), NO_PARTITION),
+        (lambda c: c.position([P0]), ONE_BY_ONE),
+        (lambda c: c.seek([P0], 7), ONE_BY_ONE),
+        (lambda c: c.seek_to_committed([P0]), ONE_BY_ONE),
+        (lambda c: c.committed([P0]), ONE_BY_ONE),
+        (lambda c: c.commit_offsets([P0]), "is no mapping from TopicPartition"),
+        (lambda c: c.commit_offsets({"t-0": OffsetAndMetadata(7)}), NO_PARTITION),
+        (lambda c: c.commit_offsets({P0: 7}), r"^t-0: 7 is no OffsetAndMetadata\(offset\)$"),
+    ],
+)
+def test_a_consumer_says_what_it_wants(call: Call, said: str) -> None:
+    async def scenario() -> None:
+        settings = {"membership": "coordinator", "bootstrap.servers": "b:1", "group.id": "g"}
+        connector = ConsumerConnector(settings)
+
+        async def result() -> None:
+            returned = call(connector)
+            if inspect.isawaitable(returned):
+                await returned
+
+        with pytest.raises(TypeError, match=said):
+            await result()
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    nowhere: Any = None
+    with pytest.raises(TypeError, match=r"^'7' is no offset, EARLIEST_TIME"):
+        run_in_virtual_time(resolve(nowhere, P0, "7", nowhere))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no time"):
+        run_in_virtual_time(resolve(nowhere, P0, Timestamp(-1), nowhere))
+
+
+def test_a_producer_says_what_offsets_it_wants() -> None:
+    async def scenario() -> None:
+        producer = Producer({"bootstrap.servers": "b:1", "transactional.id": "x"})
+        wrong: Any = {P0: 7}
+        with pytest.raises(TypeError, match="is no OffsetAndMetadata"):
+            await producer.send_offsets_to_transaction(wrong, ConsumerGroupMetadata("g"))
+
+    run_in_virtual_time(scenario())
