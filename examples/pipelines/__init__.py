@@ -1,6 +1,7 @@
 """Five Spark pipelines on real flights, to run and to take over.
 
-Fill the topics first, then run any of them, and run it again to see that it goes on:
+They need extras: `pip install '.[all,demo]'`. Fill the topics first, then run any of them, and run
+it again to see that it goes on:
 
     kbroker dev &
     python -m examples.pipelines.load --bootstrap-server localhost:9092

@@ -128,6 +128,13 @@ def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monkey
         find_java()
 
 
+def test_no_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZOOKEEPER_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ZkServerError, match=r"there are none: pip install 'kgroup\[spark\]'"):
+        find_jars()
+
+
 def test_zookeeper_home_is_where_jars_come_from_when_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
