@@ -61,6 +61,8 @@ class ProducerBatch(Generic[W]):
     last_attempt_ms: int = 0
     last_error: ErrorCode = ErrorCode.NONE
     """Result of the last attempt."""
+    last_silence: str = ""
+    """Which broker did not respond to it, and why, where that is the result."""
     encoded: bytes | None = None
     """The batch's bytes, set when it is first drained. The batch takes no records after that."""
     numbers: Numbers = UNNUMBERED

@@ -212,7 +212,7 @@ class Sender:
 
             # The last error says more than the time alone.
             if batch.last_error is not ErrorCode.NONE:
-                reason += f", the last attempt failed with {batch.last_error.name}"
+                reason += f", the last attempt failed with {_describe_last(batch)}"
             self._fail(batch, partial(DeliveryTimedOut, reason))
 
             # The batch may be in the log or not, so its number must not be used again.
@@ -343,7 +343,7 @@ class Sender:
             self._complain(f"broker {node}", error, began_s)
             self._refresh_wanted = True  # other brokers may lead its partitions by now
             if self._unreachable_is_attempt:
-                self._fail_attempt(node)
+                self._fail_attempt(node, str(error))
 
             # Until then the broker counts as connecting, so no turn tries it again.
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
@@ -363,12 +363,12 @@ class Sender:
             self._fail(batch, error)
         self._announce_progress()
 
-    def _fail_attempt(self, node: int) -> None:
+    def _fail_attempt(self, node: int, silence: str) -> None:
         """Count a failed connection as an attempt of the batches that are ready for the broker."""
         now = monotonic_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
-        self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
+        self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, silence)
 
     def _send(self, connection: Connection, drained: list[Batch], now: int) -> None:
         batches = [batch for batch in drained if self._seal(batch)]
@@ -391,9 +391,9 @@ class Sender:
             )
             response = connection.send(request)
             self._metrics.record_sends.count += sum(batch.count for batch in batches)
-        except ConnectionFailed:
+        except ConnectionFailed as failure:
             # Nothing was sent: the connection was lost between the turn and here.
-            self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
+            self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, str(failure))
         except ClientError:
             # The broker is too old for the batches; another attempt would not change that.
             self._conclude_all(batches, ErrorCode.UNSUPPORTED_VERSION, now)
@@ -450,8 +450,8 @@ class Sender:
             return
 
         # The broker may have written the batches or not; attempts decide what follows.
-        if future.exception() is not None:
-            self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
+        if (failure := future.exception()) is not None:
+            self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, str(failure))
             return
 
         response: ProduceResponse | None = future.result()
@@ -468,6 +468,7 @@ class Sender:
 
         for batch in batches:
             part = responses.get(batch.partition)
+            batch.last_silence = ""
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             if part is not None:
                 code = ErrorCode.of(part.error_code)
@@ -476,8 +477,11 @@ class Sender:
         self._announce_progress()
         self._take_turn()
 
-    def _conclude_all(self, batches: list[Batch], code: ErrorCode, now: int) -> None:
+    def _conclude_all(
+        self, batches: list[Batch], code: ErrorCode, now: int, silence: str = ""
+    ) -> None:
         for batch in batches:
+            batch.last_silence = silence
             self._conclude(batch, code, None, now)
         self._announce_progress()
 
@@ -501,7 +505,7 @@ class Sender:
             transactions.batch_failed(batch, transactions.drop_error())
         elif verdict is Verdict.RETRY:
             # Until delivery.timeout.ms nobody hears of it (fault users-5).
-            self._complain(str(batch.partition), code.name, batch.created_ms / 1000)
+            self._complain(str(batch.partition), _describe_last(batch), batch.created_ms / 1000)
             self._metrics.record_retries.count += batch.count
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:
@@ -512,8 +516,9 @@ class Sender:
                 deliver(batch, response)
             else:
                 # Errors of numbers need more words than their names give.
-                why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
-                self._fail(batch, partial(BrokerError, code, why or str(batch.partition)))
+                why = REASONS.get(code) or batch.last_silence
+                detail = f"{batch.partition}: {why}" if why else str(batch.partition)
+                self._fail(batch, partial(BrokerError, code, detail))
 
     def _judge(
         self, batch: Batch, code: ErrorCode, response: ProduceResponsePartition | None, now: int
@@ -549,6 +554,12 @@ class Sender:
             self._progress.set_result(None)
             self._progress = None
         self.wake()
+
+
+def _describe_last(batch: Batch) -> str:
+    """Return the error of a batch's last attempt, with the broker that did not respond to it."""
+    name = batch.last_error.name
+    return f"{name} ({batch.last_silence})" if batch.last_silence else name
 
 
 async def _request_producer_id(cluster: Cluster) -> int:

@@ -99,6 +99,31 @@ def test_records_survive_a_connection_that_is_lost() -> None:
     with_producer(scenario)
 
 
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"retries": 0, "enable_idempotence": False}, BrokerError),
+        (
+            {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 0},
+            DeliveryTimedOut,
+        ),
+    ],
+    ids=["no attempt is left", "no time is left"],
+)
+def test_the_broker_that_did_not_respond_is_named(
+    settings: dict[str, Any], error: type[Exception]
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: HANG_UP
+        with pytest.raises(error) as failed:
+            await producer.send_and_wait("t", b"a")
+        assert "t-0" in str(failed.value)
+        assert "NETWORK_EXCEPTION" in str(failed.value)
+        assert f"127.0.0.1:{broker.port}: closed by the broker" in str(failed.value)
+
+    with_producer(scenario, **settings)
+
+
 def test_batch_over_the_brokers_limit_is_split_until_it_fits() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         def at_most_1000_bytes(request: Any) -> Any:
