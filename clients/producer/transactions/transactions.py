@@ -356,8 +356,8 @@ class Transactions:
             )
         except UnsupportedApi as refusal:
             return self._unsupported(request, f"{refusal}; Kafka 0.11 and later has transactions")
-        except ConnectionFailed:
-            return on.Responded(request, {None: ErrorCode.NETWORK_EXCEPTION})
+        except ConnectionFailed as failure:
+            return on.Responded(request, {None: ErrorCode.NETWORK_EXCEPTION}, str(failure))
         except WireError as invalid:
             # Text that has no UTF-8 form, or is too long for the version.
             return on.Responded(request, {None: ErrorCode.INVALID_REQUEST}, str(invalid))

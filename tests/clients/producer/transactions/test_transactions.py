@@ -27,7 +27,7 @@ from tests.clients.producer.transactions.coordinating_broker import (
     TRANSACTIONS,
     CoordinatingBroker,
 )
-from tests.clients.scripted_broker import SILENCE, ScriptedBroker
+from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
@@ -305,6 +305,20 @@ def test_a_commit_that_takes_too_long_is_in_doubt_and_goes_on() -> None:
         assert all(request.committed for request in broker.asked(ApiKey.END_TXN))
 
     with_producer(scenario, max_block_ms=150, request_timeout_ms=100)
+
+
+def test_a_commit_in_doubt_names_the_coordinator_that_does_not_respond() -> None:
+    async def scenario(producer: Producer, broker: CoordinatingBroker) -> None:
+        await producer.begin_transaction()
+        await send_all(producer, b"a")
+        answer = broker.answers[ApiKey.END_TXN]
+        broker.answers[ApiKey.END_TXN] = lambda request: HANG_UP
+        with pytest.raises(TransactionInDoubt, match=f"127.0.0.1:{broker.port}: closed by"):
+            await producer.commit_transaction()
+        broker.answers[ApiKey.END_TXN] = answer
+        await producer.commit_transaction()
+
+    with_producer(scenario, max_block_ms=150)
 
 
 def test_a_commit_that_ended_unseen_is_asked_for_before_the_next_transaction() -> None:
