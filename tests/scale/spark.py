@@ -1,9 +1,10 @@
-"""What a query costs on Spark's driver, by the number of partitions: in bytecodes and calls."""
+"""What a query costs by its partitions: on the driver in bytecodes, in a task in calls."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,21 @@ from typing import Any
 import attrs
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from clients.cluster import Cluster
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.batch_place import find_records
 from spark_connector.batch_reader import KgroupBatchReader
 from spark_connector.behind_latest import find_behind_latest
+from spark_connector.group_offsets_options import read_offsets_options
+from spark_connector.group_offsets_reader import read_group_offsets
 from spark_connector.options import read_options
-from spark_connector.split import limit_batch, plan_ranges, plan_tasks
+from spark_connector.range_reader import _fetch_ranges
+from spark_connector.split import OffsetRange, limit_batch, plan_ranges, plan_tasks
 from spark_connector.stream_offset import from_json_text, to_json
 from spark_connector.stream_reader import KgroupStreamReader
 from tests.scale.cost import Cost
+from tests.scale.stage import Row, Stage
+from tests.scale.tools import make_groups, make_offsets
 from tests.spark.fake_brokers import FakeBrokers
 from tests.stage.bytecodes import bytecodes_of
 
@@ -171,6 +178,47 @@ class PlainRow:
             bytecodes = bytecodes_of(lambda: self.act(query))
         return Cost(calls=bytecodes, requests=query.brokers.asked)
 
+
+# ---- in a task
+
+
+async def read_task(stage: Stage) -> None:
+    """Read all partitions as a task does, one after the other."""
+    given = {
+        "kafka.bootstrap.servers": stage.cluster.bootstrap,
+        "subscribe": stage.partitions[0].topic,
+    }
+    options = read_options(given, streaming=False)
+    ranges = [OffsetRange(partition, 0, 2) for partition in stage.partitions]
+    cluster = Cluster(options.client.bootstrap_servers, config=options.client)
+    try:
+        rows = 0
+        async for batches in _fetch_ranges(cluster, options, ranges):
+            rows += sum(batch.num_rows for batch in batches)
+    finally:
+        await cluster.close()
+    assert rows == 2 * stage.size
+
+
+async def make_readable(stage: Stage) -> None:
+    """Make offsets, and records that were read before: the decoder is there."""
+    await make_offsets(stage)
+    await read_task(stage)
+
+
+async def read_table(stage: Stage) -> None:
+    """Read the offsets of all groups as a table."""
+    given = {"kafka.bootstrap.servers": stage.cluster.bootstrap, "timeLag": "true"}
+    rows = await read_group_offsets(read_offsets_options(given), time.time_ns() // 1_000_000)
+    assert len(rows) >= stage.size
+    assert all(row.error is None and row.time_lag_ms is not None for row in rows)
+
+
+TASK_ROWS = (
+    Row("Spark: a task's partitions", read_task, make_readable),
+    Row("Spark: the table of many offsets", read_table, make_offsets),
+    Row("Spark: the table of many groups", read_table, make_groups),
+)
 
 SPARK_ROWS = (
     PlainRow("Spark: batches of a stream", stream),

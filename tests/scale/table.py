@@ -5,7 +5,7 @@ from typing import Protocol
 
 from tests.scale.cost import Cost
 from tests.scale.rows import ROWS
-from tests.scale.spark import SPARK_ROWS
+from tests.scale.spark import SPARK_ROWS, TASK_ROWS
 from tests.scale.tools import TOOL_ROWS
 from tests.scale.zookeeper import ZOOKEEPER_ROWS
 
@@ -22,4 +22,4 @@ class AnyRow(Protocol):
     def measure(self, size: int) -> Cost: ...
 
 
-ALL_ROWS: tuple[AnyRow, ...] = (*ROWS, *ZOOKEEPER_ROWS, *TOOL_ROWS, *SPARK_ROWS)
+ALL_ROWS: tuple[AnyRow, ...] = (*ROWS, *ZOOKEEPER_ROWS, *TOOL_ROWS, *SPARK_ROWS, *TASK_ROWS)
