@@ -182,7 +182,7 @@ class KgroupQueryListener(StreamingQueryListener):
             try:
                 self._commit(state, source)
                 if self._time_lag:
-                    source.time_lag_ms = asyncio.run(_read_time_lag(source, self._now_ms()))
+                    source.time_lag_ms = asyncio.run(read_time_lag(source, self._now_ms()))
             except Exception as error:
                 # Nobody else would hear of an error on this thread.
                 logger.warning(
@@ -252,7 +252,7 @@ def _log(state: QueryState, source: SourceState) -> None:
     )
 
 
-async def _read_time_lag(source: SourceState, now_ms: int) -> dict[TopicPartition, int]:
+async def read_time_lag(source: SourceState, now_ms: int) -> dict[TopicPartition, int]:
     """Return how old the first record is that the query has not read, where there is one."""
     config = source.options.client
     behind = {} if source.behind is None else source.behind.by_partition

@@ -20,8 +20,11 @@ from clients.producer.producer import Producer
 from clients.serve.monitor import Monitor
 from clients.watching.health import OK, REWIND, STALL, STOP, UNKNOWN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
+from spark_connector.behind_latest import find_behind_latest
 from spark_connector.group_offsets_options import read_offsets_options
 from spark_connector.group_offsets_reader import read_group_offsets
+from spark_connector.options import read_options
+from spark_connector.query_listener import SourceState, read_time_lag
 from tests.clients.kgroup.bad_input.operator import (
     T0,
     TIMES,
@@ -102,9 +105,13 @@ def test_all_that_show_a_lag_in_time_believe_a_producers_clock_alike(
                 said["serve"], said["serve, of a group"] = row["time_lag_ms"], item["time_lag_ms"]
                 monitor.close()
             now_ms = cluster.nodes[0].process.now_ms()
-            given = {"kafka.bootstrap.servers": cluster.bootstrap, "timeLag": "true"}
-            (offset,) = await read_group_offsets(read_offsets_options(given), now_ms)
+            given = {"kafka.bootstrap.servers": cluster.bootstrap}
+            table = read_offsets_options(given | {"timeLag": "true"})
+            (offset,) = await read_group_offsets(table, now_ms)
             said["Spark's table"] = offset.time_lag_ms
+            query = read_options(given | {"subscribe": "t"}, streaming=True)
+            source = SourceState(query, {T0: 0}, find_behind_latest({T0: 0}, {T0: 1}))
+            said["Spark's listener"] = (await read_time_lag(source, now_ms)).get(T0)
             return said
 
         said = await operator.run(ask)
@@ -113,7 +120,7 @@ def test_all_that_show_a_lag_in_time_believe_a_producers_clock_alike(
 
     said = simulate(scene, seed=1, brokers=1, topics={"t": 1})
     lags_ms = [lag_ms for lag_ms in said.values() if lag_ms is not None]
-    assert len(lags_ms) == (4 if is_believed else 0), said
+    assert len(lags_ms) == (5 if is_believed else 0), said
     assert all(max(-ahead_ms, 0) <= lag_ms < max(-ahead_ms, 0) + NEAR_MS for lag_ms in lags_ms)
 
 
