@@ -5,9 +5,9 @@ Tasks hand their rows to the driver, which commits all of them at once, or none.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
@@ -19,6 +19,9 @@ from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.group_offsets_options import OffsetsOptions
 from spark_connector.log_offsets import Brokers, Connect, connect_admin
+
+if TYPE_CHECKING:
+    from clients.admin.descriptions import ListedOffset
 
 logger = logging.getLogger(__name__)
 
@@ -146,13 +149,10 @@ def _plan(brokers: Brokers, group: str, offsets: Offsets) -> list[str]:
         )
 
     # No consumer could go on outside of the log.
-    starts = brokers.list_offsets(dict.fromkeys(offsets, EARLIEST_TIME))
-    ends = brokers.list_offsets(dict.fromkeys(offsets, LATEST_TIME))
+    starts = _list_offsets(brokers, group, offsets, EARLIEST_TIME)
+    ends = _list_offsets(brokers, group, offsets, LATEST_TIME)
     for partition, new in sorted(offsets.items()):
         start, end = starts[partition], ends[partition]
-        error = start.error or end.error
-        if error:
-            raise BadOffsets(f"{partition} of group {group}: {error.name}: {error.meaning}")
         if not start.offset <= new.offset <= end.offset:
             raise BadOffsets(
                 f"{partition} of group {group}: offset {new.offset} is not in the log, which has "
@@ -165,3 +165,15 @@ def _plan(brokers: Brokers, group: str, offsets: Offsets) -> list[str]:
         f"{new.offset}"
         for partition, new in sorted(offsets.items())
     ]
+
+
+def _list_offsets(
+    brokers: Brokers, group: str, partitions: Iterable[TopicPartition], time_ms: int
+) -> "Mapping[TopicPartition, ListedOffset]":
+    """Return where logs begin or end. Raises BadOffsets for one that cannot be asked."""
+    listed = brokers.list_offsets(dict.fromkeys(partitions, time_ms))
+    # It was waited for, and is not waited for again to learn its end.
+    for partition, offset in sorted(listed.items()):
+        if error := offset.error:
+            raise BadOffsets(f"{partition} of group {group}: {error.name}: {error.meaning}")
+    return listed

@@ -96,6 +96,18 @@ def test_a_row_that_makes_no_sense_keeps_all_others_from_being_committed(
     assert brokers.commits == []
 
 
+def test_a_partition_without_a_leader_is_named_and_waited_for_once(brokers: FakeBrokers) -> None:
+    brokers.leaderless.add(T1)
+    with pytest.raises(BadOffsets, match="t-1 of group etl: LEADER_NOT_AVAILABLE"):
+        write(
+            writer(brokers, execute="true"),
+            {"topic": "t", "partition": 0, "offset": 12},
+            {"topic": "t", "partition": 1, "offset": 3},
+        )
+    assert brokers.commits == []
+    assert brokers.end_listings == 0
+
+
 def test_a_partition_that_comes_twice_is_refused(brokers: FakeBrokers) -> None:
     row = {"topic": "t", "partition": 1, "offset": 3}
     with pytest.raises(BadOffsets, match="t-1 of group etl is there twice"):
