@@ -546,7 +546,9 @@ class Cluster:
         deadline = self._deadline(timeout_ms)
         while True:
             try:
-                return await ask()
+                answer = await ask()
+                self.complaints.succeeded(what, _now())
+                return answer
             except KgroupError as error:
                 # A closed client has no connections to try again with.
                 if not self.may_pass(error) or self._closed:

@@ -2,7 +2,7 @@
 
 What passes within a second is not worth a line: an election, a topic that was just created. What
 lasts longer may last a minute until the caller gets an error, and nobody should wonder that long.
-Pure but for the log.
+Nor whether it lasts still: the end of what had a line has one too. Pure but for the log.
 """
 
 import logging
@@ -26,6 +26,8 @@ class _Trouble:
     since_s: float
     failed_s: float
     told_s: float = float("-inf")
+    is_told: bool = False
+    """Whether the log has a line of it since it began."""
 
 
 @attrs.define(eq=False)
@@ -48,4 +50,21 @@ class Complaints:
         is_told = now_s - trouble.told_s < AGAIN_S
         if now_s - trouble.since_s >= PATIENCE_S and not is_told:
             trouble.told_s = now_s
+            trouble.is_told = True
             logger.warning("%s: %s; trying again", what, reason)
+
+    def succeeded(self, what: str, now_s: float) -> None:
+        """Note that an attempt succeeded: the next failure of it is another trouble."""
+        trouble = self._troubles.get(what)
+        if trouble is None or trouble.since_s == float("inf"):
+            return
+        if trouble.is_told:
+            logger.warning("%s: works again, after %.0f s", what, now_s - trouble.since_s)
+        # What comes and goes has no line more often than what stays.
+        trouble.since_s = float("inf")
+        trouble.is_told = False
+
+    @property
+    def are_any(self) -> bool:
+        """Return whether something has failed: a success is news then, and costs a look-up."""
+        return bool(self._troubles)

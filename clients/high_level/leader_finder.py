@@ -26,6 +26,10 @@ LEADERLESS_S = 5.0
 
 MAX_NAMED = 3
 
+# What the log calls the things that may fail.
+LOOKING = "looking up leaders"
+LEADERS = "leaders of all partitions"
+
 
 @attrs.define(eq=False)
 class LeaderFinder:
@@ -36,7 +40,6 @@ class LeaderFinder:
     backoff_ms: int
     max_age_ms: int
     owned: Callable[[], Iterable[PartitionFeed]] = tuple
-    _complaint: str = ""
     _leaderless_since: float | None = None
     _leaderless: list[PartitionFeed] = attrs.field(factory=list)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -60,19 +63,23 @@ class LeaderFinder:
 
     async def run(self) -> None:
         """Look up leaders for waiting feeds, `backoff_ms` apart, and for all every `max_age_ms`."""
+        loop = asyncio.get_running_loop()
+        complaints = self.cluster.complaints
         while True:
             await self._wait()
+            began_s = loop.time()
             try:
                 await self._find()
-                self._note_leaderless(asyncio.get_running_loop().time())
+                complaints.succeeded(LOOKING, loop.time())
+                self._note_leaderless(loop.time())
             except AuthenticationFailed as error:
                 # It will not pass: the application has to know.
                 for feed in self._leaderless:
                     feed.stream.end(error)
-                self._complain(f"cannot look up leaders: {error}")
+                complaints.failed(LOOKING, error, began_s, loop.time())
             except (ClientError, ApiError) as error:
                 # Brokers that cannot be asked may be back after the pause.
-                self._complain(f"cannot look up leaders: {error}")
+                complaints.failed(LOOKING, error, began_s, loop.time())
 
             # Feeds without a leader are looked up again after the pause.
             if not self._leaderless:
@@ -81,22 +88,18 @@ class LeaderFinder:
 
     def _note_leaderless(self, now: float) -> None:
         """Log partitions that had no leader for long."""
+        complaints = self.cluster.complaints
         if not self._leaderless:
             # The time counts from the beginning of each absence.
             self._leaderless_since = None
-            self._complaint = ""
+            complaints.succeeded(LEADERS, now)
         elif self._leaderless_since is None:
             self._leaderless_since = now
         elif now - self._leaderless_since >= LEADERLESS_S:
             names = [str(feed.partition) for feed in self._leaderless]
             more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            self._complain(f"no leader for {', '.join(names[:MAX_NAMED])}{more}")
-
-    def _complain(self, complaint: str) -> None:
-        """Log a complaint once, however often it is repeated."""
-        if complaint != self._complaint:
-            logger.warning("%s", complaint)
-        self._complaint = complaint
+            reason = f"no leader for {', '.join(names[:MAX_NAMED])}{more}"
+            complaints.failed(LEADERS, reason, self._leaderless_since, now)
 
     async def _wait(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -274,10 +274,17 @@ class Sender:
         now_s = asyncio.get_running_loop().time()
         self._cluster.complaints.failed(what, reason, now_s if since_s is None else since_s, now_s)
 
+    def _recover(self, *things: str) -> None:
+        """Note that what the log may have complained of works."""
+        complaints = self._cluster.complaints
+        for what in things:
+            complaints.succeeded(what, asyncio.get_running_loop().time())
+
     async def _refresh(self, topics: frozenset[str] | None) -> None:
         began_s = asyncio.get_running_loop().time()
         try:
             await self._cluster.refresh(topics)
+            self._recover("metadata")
         except ClientError as error:
             self._complain("metadata", error, began_s)
             self._refresh_wanted = True  # the cluster paces its refreshes
@@ -335,6 +342,7 @@ class Sender:
         began_s = asyncio.get_running_loop().time()
         try:
             await self._cluster.connection(node, PURPOSE)
+            self._recover(f"broker {node}")
         except AuthenticationFailed as refused:
             self._fail_refused(node, refused)
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
@@ -513,6 +521,8 @@ class Sender:
         else:
             self._accumulator.finish(batch)
             if verdict is Verdict.DELIVERED:
+                if self._cluster.complaints.are_any:
+                    self._recover(str(batch.partition), f"topic {batch.partition.topic}")
                 deliver(batch, response)
             else:
                 # Errors of numbers need more words than their names give.

@@ -184,7 +184,8 @@ class Connections:
             await asyncio.gather(*tasks, return_exceptions=True)
 
         is_refused = all(isinstance(failure, ConnectionRefused) for failure in failures)
-        text = "; ".join(dict.fromkeys(map(str, failures)))
+        # They were asked in random order, and the same failures are the same text.
+        text = "; ".join(sorted(set(map(str, failures))))
         raise NoBrokersAvailable(text, is_refused=bool(failures) and is_refused)
 
     async def close(self) -> None:

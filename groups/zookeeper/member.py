@@ -48,6 +48,7 @@ LEAVE_PATIENCE_S = 8.0
 and what is left behind vanishes with its session."""
 
 LEAVE_PAUSE_S = 0.1
+MOST_NAMED = 3
 
 
 class Delivery(Protocol):
@@ -139,6 +140,8 @@ class Member:
     _patience: asyncio.Timeout | None = None
     """The bound on the effect that is being performed, unless that calls the listener."""
     _is_reading: bool = False
+    _unread: Set[TopicPartition] = frozenset()
+    """The partitions whose offsets could not be read when they were last asked for."""
 
     # The end, on the loop's clock.
     _leaves_since_s: float = 0.0
@@ -451,9 +454,20 @@ class Member:
         offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
         if failed:
             self.on_failure()
-        for partition, reason in failed.items():
-            logger.warning("%s: offset of %s: %s", self.consumer_id, partition, reason)
+        self._note_unread(failed)
         return on.OffsetsFetched(effect.round, offsets, failed)
+
+    def _note_unread(self, failed: Mapping[TopicPartition, str]) -> None:
+        """Log which offsets cannot be read, once, and when all can be again."""
+        # It is tried again every few seconds, for as long as brokers are away.
+        if failed.keys() == self._unread:
+            return
+        self._unread = frozenset(failed)
+        texts = [f"offset of {partition}: {failed[partition]}" for partition in sorted(failed)]
+        if len(texts) > MOST_NAMED:
+            texts[MOST_NAMED:] = [f"and of {len(texts) - MOST_NAMED} more"]
+        text = "; ".join(texts) or "all offsets can be read again"
+        logger.warning("%s: %s", self.consumer_id, text)
 
     async def _move(self, effect: do.MoveFetchers) -> None:
         self.delivery.move(effect.threads)

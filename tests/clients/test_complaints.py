@@ -48,6 +48,32 @@ def test_one_attempt_that_took_long_is_said(caplog: pytest.LogCaptureFixture) ->
     assert said(caplog) == ["broker 1: no response; trying again"]
 
 
+def test_what_had_a_line_has_one_when_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints()
+    complaints.succeeded("topic t", 0)
+    for second in range(10):
+        complaints.failed("topic t", "no leader", second, second)
+    complaints.succeeded("topic t", 10)
+    complaints.succeeded("topic t", 11)
+    trouble = ["topic t: no leader; trying again", "topic t: works again, after 10 s"]
+    assert said(caplog) == trouble
+
+    # Another trouble is short, and has none.
+    complaints.failed("topic t", "no leader", 60, 60)
+    complaints.succeeded("topic t", 60.5)
+    assert said(caplog) == trouble
+
+
+def test_what_comes_and_goes_has_no_more_lines_than_what_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    complaints = Complaints()
+    for second in range(0, int(AGAIN_S), 2):
+        complaints.failed("topic t", "no leader", second, second + 1)
+        complaints.succeeded("topic t", second + 2)
+    assert len(said(caplog)) == 2
+
+
 def test_failures_far_apart_are_not_one_that_lasts(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints()
     for minute in range(10):

@@ -8,6 +8,7 @@ import pytest
 
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
+from clients.complaints import AGAIN_S, Complaints
 from clients.errors import ConnectionFailed, NoBrokersAvailable
 from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
@@ -29,6 +30,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self.view = View()
+        self.complaints = Complaints()
         self.brokers = {1: BrokerEndpoint(1, "h", 9)}
         self.asked: list[set[str]] = []
         self.failures: list[Exception] = []
@@ -182,21 +184,39 @@ def test_a_leader_that_is_no_live_broker_is_not_followed() -> None:
     play(scene)
 
 
-def test_partitions_that_nobody_leads_for_long_are_named_once(
+def test_brokers_that_are_away_are_worth_two_lines_whatever_each_attempt_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(work: Scene) -> None:
+        work.cluster.failures = [NoBrokersAvailable(f"reason {n}") for n in range(100)]
+        work.cluster.view.leaders = {TopicPartition("t", 0): 1}
+        work.finder.add([work.feed("t")])
+        await asyncio.sleep(AGAIN_S - 1)
+        assert work.cluster.failures == []
+        first, second = (record.message for record in caplog.records)
+        assert first.startswith("looking up leaders: reason ")
+        assert second == "looking up leaders: works again, after 20 s"
+
+    play(scene)
+
+
+def test_partitions_that_nobody_leads_for_long_are_named_once_in_half_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scene(work: Scene) -> None:
         work.finder.add([work.feed("t")])
         await asyncio.sleep(LEADERLESS_S - 1)
         assert not warnings()
-        await asyncio.sleep(600)
-        assert warnings() == ["no leader for t-0"]
+        await asyncio.sleep(AGAIN_S)
+        trouble = "leaders of all partitions: no leader for t-0; trying again"
+        assert warnings() == [trouble]
         work.cluster.view.leaders = {TopicPartition("t", 0): 1}
         await asyncio.sleep(1)
+        assert warnings() == [trouble, "leaders of all partitions: works again, after 34 s"]
         work.cluster.view.leaders = {}
         work.finder.add([work.feed("t")])
-        await asyncio.sleep(600)
-        assert warnings() == ["no leader for t-0"] * 2
+        await asyncio.sleep(AGAIN_S)
+        assert warnings()[2:] == [trouble]
 
     def warnings() -> list[str]:
         return [record.message for record in caplog.records if record.levelname == "WARNING"]

@@ -157,3 +157,25 @@ def test_a_listener_that_ends_a_task_and_waits_for_it_costs_no_membership(
 
     play(scene)
     assert "the rebalance listener was cancelled" in caplog.text
+
+
+def test_offsets_that_cannot_be_read_for_minutes_are_worth_a_line_and_their_end_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(5)
+        member, streams = await work.member("a")
+        streams.offsets_trouble = "no coordinator"
+        joining = asyncio.ensure_future(member.join())
+        await asyncio.sleep(6)
+        assert streams.diary.count("fetch_offsets") > 2
+        streams.offsets_trouble = ""
+        await asyncio.wait({joining}, timeout=60)
+        await asyncio.sleep(10)
+        texts = [f"offset of t-{number}: no coordinator" for number in range(3)]
+        first = "g_a: " + "; ".join([*texts, "and of 2 more"])
+        last = "g_a: all offsets can be read again"
+        assert [text for text in caplog.messages if text in (first, last)] == [first, last]
+        await member.leave()
+
+    play(scene)
