@@ -52,6 +52,7 @@ class _PartitionState:
     epoch: int = 0
     next_sequence: int = 0
     last_acknowledged: int = -1
+    """The last offset; -1 if no response has told one."""
 
 
 @attrs.define(eq=False)
@@ -110,8 +111,9 @@ class Sequences:
         if state is None:
             return False
 
-        # A new record cannot be in the log; an old one is below its start.
-        return attempts == 0 or state.last_acknowledged < log_start_offset
+        # A new record cannot be in the log; an old one is below its start. -1 is no offset, but
+        # that of a first batch which the broker had, and did not say where.
+        return attempts == 0 or 0 <= state.last_acknowledged < log_start_offset
 
     def _current_state(self, partition: TopicPartition, numbers: Numbers) -> _PartitionState | None:
         """Return the partition's state if these numbers are of its current epoch."""

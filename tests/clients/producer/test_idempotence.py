@@ -131,6 +131,47 @@ def test_a_batch_whose_answer_was_lost_is_written_once() -> None:
     with_producer(scenario)
 
 
+def test_a_first_batch_whose_answer_was_lost_is_written_once_by_whichever_log_leads() -> None:
+    async def scenario(producer: Producer, broker: NumberedBroker) -> None:
+        # The log that had it is truncated, or another leads that never had it.
+        def truncate(request: Any) -> Any:
+            broker.produce(request)
+            broker.log[P0].clear()
+            broker.producers.clear()
+            broker.answers[ApiKey.PRODUCE] = broker.produce
+            return HANG_UP
+
+        broker.answers[ApiKey.PRODUCE] = truncate
+        await producer.send_and_wait("t", b"first")
+        broker.fates = [HANG_UP]
+        await producer.send_and_wait("t", b"second")
+        assert values(broker) == [b"first", b"second"]
+        assert broker.numbers() == [(0, 0), (0, 0), (0, 1), (0, 1)]
+
+    with_producer(scenario)
+
+
+def test_a_first_batch_that_was_given_up_and_comes_late_is_not_written_behind_the_next() -> None:
+    async def scenario(producer: Producer, broker: NumberedBroker) -> None:
+        late: list[Any] = []
+
+        def keep(request: Any) -> Any:
+            late.append(request)
+            return SILENCE
+
+        broker.answers[ApiKey.PRODUCE] = keep
+        with pytest.raises(DeliveryTimedOut):
+            await producer.send_and_wait("t", b"given up")
+        broker.answers[ApiKey.PRODUCE] = broker.produce
+        await producer.send_and_wait("t", b"next")
+        for request in late:
+            broker.produce(request)
+        assert values(broker) == [b"next"]
+        assert broker.numbers()[-1] == (1, 0)
+
+    with_producer(scenario, request_timeout_ms=200, delivery_timeout_ms=300)
+
+
 def test_many_records_over_losses_arrive_once_and_in_order() -> None:
     async def scenario(producer: Producer, broker: NumberedBroker) -> None:
         sent = []

@@ -58,3 +58,11 @@ def test_an_unknown_producer_sends_again_what_cannot_be_in_the_log() -> None:
     all_deleted = sequences.may_renumber(P0, numbers, attempts=3, log_start_offset=10)
     perhaps_there = sequences.may_renumber(P0, numbers, attempts=1, log_start_offset=9)
     assert (never_sent, all_deleted, perhaps_there) == (True, True, False)
+
+
+def test_nothing_is_below_the_start_of_a_log_when_no_offset_of_it_was_told() -> None:
+    sequences = Sequences(ID)
+    sequences.record_delivery(P0, sequences.next_numbers(P0), 1, base_offset=-1)
+    numbers = sequences.next_numbers(P0)
+    assert not sequences.may_renumber(P0, numbers, attempts=1, log_start_offset=0)
+    assert sequences.may_renumber(P0, numbers, attempts=0, log_start_offset=0)
