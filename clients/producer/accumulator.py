@@ -435,6 +435,11 @@ class Accumulator(Generic[W]):
 
         return expired
 
+    def put_off(self, stall_ms: int, monotonic_ms: int) -> None:
+        """Leave a stall of the process out of the age of each batch: nobody could have sent it."""
+        for batch in self._incomplete():
+            batch.created_ms = min(batch.created_ms + stall_ms, monotonic_ms)
+
     def abort_queued(self) -> list[ProducerBatch[W]]:
         """Give up all batches that are not in flight; the caller reports that to the waiters."""
         batches = [batch for queue in self._queues.values() for batch in queue]

@@ -63,7 +63,7 @@ class ProducerConfig(ClusterConfig):
         "delivery.timeout.ms",
         120_000,
         validator=ge(0),
-        doc="Longest time to deliver a record (KIP-91)",
+        doc="Longest time to deliver a record (KIP-91), without stalls of the process",
     )
 
     # ---- bytes and partitions

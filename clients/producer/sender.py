@@ -46,6 +46,7 @@ from protocol.records.batch import decode_batch
 from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.convert import down_convert
+from protocol.stalls import STALL_S
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,10 @@ def monotonic_ms() -> int:
     they would be given up.
     """
     return int(asyncio.get_running_loop().time() * 1000)
+
+
+LOOK_MS = 1000
+"""Time between two looks at the clock while records are in hand, which tell of a stall."""
 
 
 class Sender:
@@ -114,6 +119,8 @@ class Sender:
         self._next_turn: asyncio.Handle | None = None
         self._turn_is_due = False
         """True if the next turn is the next thing that the loop does."""
+        self._look_due_s = float("inf")
+        """When the clock is looked at next, at the latest, unless the process stands still."""
         self._broken: asyncio.Future[None] | None = None
         """Gets the error of a turn."""
 
@@ -200,11 +207,23 @@ class Sender:
 
         if not self._turn_is_due:
             loop = asyncio.get_running_loop()
+            if not self._accumulator.is_idle:
+                wait_ms = min(wait_ms, LOOK_MS)
             self._next_turn = loop.call_later(wait_ms / 1000, self._take_turn)
+            self._look_due_s = loop.time() + wait_ms / 1000
+
+    def _now_ms(self) -> int:
+        """Return the loop's clock in ms. A stall that it tells of counts for no batch."""
+        now_s = asyncio.get_running_loop().time()
+        late_s = now_s - self._look_due_s
+        self._look_due_s = max(self._look_due_s, now_s)
+        if late_s > STALL_S:
+            self._accumulator.put_off(int(late_s * 1000), int(now_s * 1000))
+        return int(now_s * 1000)
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
         """Send all batches that can go now; return the ms until the next turn is due."""
-        now = monotonic_ms()
+        now = self._now_ms()
 
         # Give up expired batches.
         for batch in self._accumulator.expire(now):
@@ -361,7 +380,7 @@ class Sender:
 
     def _fail_refused(self, node: int, refused: AuthenticationFailed) -> None:
         """Fail the batches that are ready for a broker which does not let this client in."""
-        now = monotonic_ms()
+        now = self._now_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         error = partial(AuthenticationFailed, refused.host, refused.port, refused.reason)
         for batch in self._accumulator.drain(ready.nodes.get(node, ()), now):
@@ -373,7 +392,7 @@ class Sender:
 
     def _fail_attempt(self, node: int, silence: str) -> None:
         """Count a failed connection as an attempt of the batches that are ready for the broker."""
-        now = monotonic_ms()
+        now = self._now_ms()
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, silence)
@@ -451,7 +470,7 @@ class Sender:
         return lossless
 
     def _on_response(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
-        now = monotonic_ms()
+        now = self._now_ms()
 
         # After the end of the loop, every batch has its result already.
         if self._failure is not None or future.cancelled():
