@@ -127,6 +127,7 @@ SHELLS = {
     "broker.authorization.acl_authorizer",
     "broker.authorization.acl_store",
     "protocol.port_holder",
+    "protocol.suspension",
     "protocol.tls.context",
     "protocol.tls.transport",
     "broker.network.acceptor",

@@ -63,6 +63,7 @@ from kazoo.protocol.states import KeeperState
 
 from protocol.frozen import frozen
 from protocol.stalls import PUT_OFF_S, STALL_S
+from protocol.suspension import machine_s
 from zk.login import NOBODY, ZkLogin
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
@@ -88,7 +89,7 @@ class LinkState:
 
     state: str  # kazoo's KeeperState
     session_id: int  # 0 unless connected
-    last_answered_sent_at_s: float  # time.monotonic(); see `KazooLink.silent_s`
+    last_answered_sent_at_s: float  # machine_s(); see `KazooLink.silent_s`
     last_zxid: int  # the last transaction seen before
 
 
@@ -152,7 +153,7 @@ class KazooLink:
         The server may have received nothing since. The time of the reply would prove less: watch
         events come unasked, and a process that was stopped reads an old reply late.
         """
-        return time.monotonic() - self._connection.last_answered_sent_at_s
+        return machine_s() - self._connection.last_answered_sent_at_s
 
     def start(self) -> None:
         """Start to connect, and to reconnect whenever the connection breaks."""
@@ -296,7 +297,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     granted_timeout_ms = 0
     last_reply_at_s = 0.0  # time.monotonic() when the last reply came
-    last_answered_sent_at_s = 0.0  # time.monotonic() when the last answered request was sent
+    last_answered_sent_at_s = 0.0  # machine_s() when the last answered request was sent
     can_multi_read = False
     on_event: OnEvent
     on_login: Callable[[], None]
@@ -369,7 +370,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             return super()._invoke(timeout, request, xid)
 
         # The reply to Connect must come within this attempt; kazoo would wait longer.
-        sent_at_s = time.monotonic()
+        sent_at_s = machine_s()
         reply = super()._invoke(self._attempt_s(), request, xid)
         self.last_reply_at_s = time.monotonic()
         self.last_answered_sent_at_s = sent_at_s
@@ -435,9 +436,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         # A reply proves only that the server heard us when its request was sent.
         if isinstance(request, Request):
-            request.sent_at_s = time.monotonic()
+            request.sent_at_s = machine_s()
         elif request is packet.PingInstance:
-            self._pings_sent_at_s.append(time.monotonic())
+            self._pings_sent_at_s.append(machine_s())
         super()._submit(request, timeout, xid)
 
     def _read(self, length: int, timeout: float) -> bytes:
@@ -560,7 +561,7 @@ class Request:
 
     message: Any
     content: bytes
-    sent_at_s: float = 0.0  # time.monotonic()
+    sent_at_s: float = 0.0  # machine_s()
 
     @classmethod
     def of(cls, message: Any) -> "Request":

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import importlib.util
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from kazoo.protocol import serialization as packet
 from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.security import ACL, Id
 
+from protocol.suspension import machine_s
 from zk.acls import OPEN, Permission, secure_acl
 from zk.api import (
     MAX_BATCH_BYTES,
@@ -442,7 +442,7 @@ class KazooSession:
 
         # The server may have received nothing since it got the last answered request.
         if state is SessionState.SUSPENDED:
-            silent_s = time.monotonic() - now.last_answered_sent_at_s
+            silent_s = machine_s() - now.last_answered_sent_at_s
             self.suspended_since_ms = int((asyncio.get_running_loop().time() - silent_s) * 1000)
 
         # The server has deleted the watches with the session.

@@ -34,6 +34,7 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.stalls import PUT_OFF_S, STALL_S
+from protocol.suspension import suspended_s
 
 logger = logging.getLogger(__name__)
 
@@ -168,9 +169,14 @@ class Heartbeats:
     on_failure: Callable[[str], None]
     on_overdue: Callable[[Overdue], None]
     start: Callable[[Callable[[], Coroutine[Any, Any, None]], str], Joinable] = start_thread
+    suspended_s: Callable[[], float] = suspended_s
+    """Returns for how long the machine has been suspended so far."""
     _identity: HeartbeatIdentity | None = None
     _accepted_s: float = 0.0
-    """When the last heartbeat was sent that was accepted: since then the session lasts."""
+    """When the last heartbeat was sent that was accepted: since then the session lasts.
+
+    By the loop's clock and the time in which the machine was suspended: the coordinator's goes on.
+    """
     _coordinator: BrokerEndpoint | None = None
     """The broker that was asked last."""
     _silent: HeartbeatIdentity | None = None
@@ -191,7 +197,7 @@ class Heartbeats:
         self._identity = identity
         self._is_hastened = False
         # Joining counts as one.
-        self._accepted_s = asyncio.get_running_loop().time()
+        self._accepted_s = self._session_s()
         if self._thread is None:
             self._thread = self.start(self._run, f"heartbeats of {self.group_id}")
         self._wake()
@@ -204,7 +210,11 @@ class Heartbeats:
     @property
     def silence_ms(self) -> int:
         """Return the time since the coordinator last accepted a heartbeat."""
-        return int((asyncio.get_running_loop().time() - self._accepted_s) * 1000)
+        return int((self._session_s() - self._accepted_s) * 1000)
+
+    def _session_s(self) -> float:
+        """Return the clock by which a session passes."""
+        return asyncio.get_running_loop().time() + self.suspended_s()
 
     @property
     def is_entitled(self) -> bool:
@@ -299,7 +309,7 @@ class Heartbeats:
                     due_s = loop.time() + pause_ms / 1000
                     if cluster.stale:
                         await self._look_around(cluster)
-                elif loop.time() >= due_s:
+                elif loop.time() >= due_s or self.silence_ms >= self.session_timeout_ms:
                     is_taken = await self._beat(cluster, identity)
                     pause_ms = min(2 * pause_ms, self.interval_ms)
                     if not is_taken:
@@ -325,16 +335,16 @@ class Heartbeats:
             group_instance_id=self.group_instance_id,
         )
         loop = asyncio.get_running_loop()
-        sent_s = loop.time()
+        begun_s, sent_s = loop.time(), self._session_s()
         coordinator = self._note_coordinator(cluster)
         # The session may pass while the response is waited for. After a stall of the process it
         # lies in the socket.
-        ends_s = self._accepted_s + (self.session_timeout_ms + 1) / 1000
-        end = loop.call_at(max(ends_s, sent_s + PUT_OFF_S), self._note_silence, identity)
+        left_s = (self.session_timeout_ms + 1 - self.silence_ms) / 1000
+        end = loop.call_later(max(left_s, PUT_OFF_S), self._note_silence, identity)
         try:
             async with asyncio.timeout(None) as limit:
                 # A broker that is stopped would be waited for too long (fault groups-3).
-                limit.reschedule(sent_s + self._limit_ms / 1000)
+                limit.reschedule(begun_s + self._limit_ms / 1000)
                 response: HeartbeatResponse = await cluster.call_coordinator(
                     self.group_id, request, is_doubtful=is_place_lost
                 )
@@ -360,7 +370,7 @@ class Heartbeats:
             cluster.ask_another()
         if error_code in ACCEPTED and identity == self._identity:
             # The process stood still: it says nothing of the session that has passed since.
-            if (loop.time() - sent_s) * 1000 >= self.session_timeout_ms:
+            if (self._session_s() - sent_s) * 1000 >= self.session_timeout_ms:
                 return False
             self._accepted_s = sent_s
             self._silent = None

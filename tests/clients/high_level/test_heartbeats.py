@@ -33,6 +33,7 @@ class Coordinator:
 
     known: KnownCluster = attrs.field(factory=KnownCluster)
     took_s: float = 0.0
+    suspended_s: float = 0.0
     beats: list[tuple[int, int]] = attrs.field(factory=list)
     is_silent: bool = False
     stale: bool = False
@@ -115,6 +116,7 @@ def play(
             heard.failures.append,
             lambda overdue: heard.overdue.append(overdue.worked_ms),
             start=BesideTheLoop,
+            suspended_s=lambda: coordinator.suspended_s,
         )
         await scene(coordinator, heartbeats, heard)
         heartbeats.end()
@@ -248,6 +250,23 @@ def test_response_that_is_read_after_a_stall_accepts_nobody_and_the_next_does_at
         assert heartbeats.is_entitled
 
     play(scene)
+
+
+def test_time_of_a_suspended_machine_ends_the_entitlement_until_the_next_heartbeat() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.suspended_s = 1000.0
+        heartbeats.begin(ME)
+        await passes(INTERVAL_MS + 100)
+        assert heartbeats.is_entitled
+        # The loop's clock does not tell.
+        coordinator.suspended_s += SESSION_MS / 1000
+        assert not heartbeats.is_entitled
+        beats = len(coordinator.beats)
+        await passes(100)
+        assert len(coordinator.beats) == beats + 1
+        assert heartbeats.is_entitled
+
+    play(scene, PollClock([], 2000))
 
 
 def test_second_silence_is_told_again() -> None:
