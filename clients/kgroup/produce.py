@@ -293,7 +293,7 @@ def say_interrupted(number: int, acknowledged: int, *, asks_for_acks: bool) -> N
     """Print on stderr how many of the messages that were read are known to be stored."""
     done = "acknowledged" if asks_for_acks else "sent (acks=0: no broker says that it has them)"
     rest = "" if acknowledged == number else "; the others may be stored or not"
-    click.echo(f"interrupted: {acknowledged} of {number} messages are {done}{rest}", err=True)
+    say(f"interrupted: {acknowledged} of {number} messages are {done}{rest}", err=True)
 
 
 async def _send_keyed_message(
