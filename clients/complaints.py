@@ -6,6 +6,7 @@ Nor whether it lasts still: the end of what had a line has one too. Pure but for
 """
 
 import logging
+from collections import deque
 
 import attrs
 
@@ -17,6 +18,9 @@ AGAIN_S = 30.0
 """Time between two lines of one thing that goes on failing."""
 PAST_S = 5.0
 """Time without a failure after which the next one is another."""
+MOST_TOLD = 10
+"""Number of lines in that time on all things: a broker may lead thousands of partitions."""
+LEFT_OUT = f" (what else fails is left out for {AGAIN_S:g} s)"
 MOST_KNOWN = 100
 """Number of things that are remembered; the oldest are forgotten."""
 
@@ -35,6 +39,8 @@ class Complaints:
     """What fails now, and what the log says of it."""
 
     _troubles: dict[str, _Trouble] = attrs.field(factory=dict)
+    _lines_s: deque[float] = attrs.field(factory=lambda: deque(maxlen=MOST_TOLD))
+    """The times of the last lines."""
 
     def failed(self, what: str, reason: object, began_s: float, now_s: float) -> None:
         """Note that an attempt failed which will be repeated; `began_s`: when it was first made."""
@@ -48,10 +54,17 @@ class Complaints:
         trouble.failed_s = now_s
         trouble.since_s = min(trouble.since_s, began_s)
         is_told = now_s - trouble.told_s < AGAIN_S
-        if now_s - trouble.since_s >= PATIENCE_S and not is_told:
+        if now_s - trouble.since_s >= PATIENCE_S and not is_told and self._has_line(now_s):
             trouble.told_s = now_s
             trouble.is_told = True
-            logger.warning("%s: %s; trying again", what, reason)
+            self._lines_s.append(now_s)
+            others = "" if self._has_line(now_s) else LEFT_OUT
+            logger.warning("%s: %s; trying again%s", what, reason, others)
+
+    def _has_line(self, now_s: float) -> bool:
+        """Return whether there is a line left."""
+        lines = self._lines_s
+        return len(lines) < MOST_TOLD or now_s - lines[0] >= AGAIN_S
 
     def succeeded(self, what: str, now_s: float) -> None:
         """Note that an attempt succeeded: the next failure of it is another trouble."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clients.cluster import Cluster
-from clients.complaints import AGAIN_S, MOST_KNOWN, PATIENCE_S, Complaints
+from clients.complaints import AGAIN_S, LEFT_OUT, MOST_KNOWN, MOST_TOLD, PATIENCE_S, Complaints
 from clients.errors import ConnectionFailed, DeadlineExceeded
 from clients.producer.producer import Producer
 from clients.transport.connection import Connection
@@ -72,6 +72,20 @@ def test_what_comes_and_goes_has_no_more_lines_than_what_lasts(
         complaints.failed("topic t", "no leader", second, second + 1)
         complaints.succeeded("topic t", second + 2)
     assert len(said(caplog)) == 2
+
+
+def test_however_many_things_fail_they_have_a_bounded_number_of_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    complaints = Complaints()
+    for second in range(2 * int(AGAIN_S)):
+        for number in range(3 * MOST_KNOWN):
+            complaints.failed(f"t-{number}", "no leader", 0, second)
+    assert len(said(caplog)) == 2 * MOST_TOLD
+    assert said(caplog)[MOST_TOLD - 1].endswith(LEFT_OUT)
+    for number in range(3 * MOST_KNOWN):
+        complaints.succeeded(f"t-{number}", 2 * AGAIN_S)
+    assert len(said(caplog)) <= 3 * MOST_TOLD
 
 
 def test_failures_far_apart_are_not_one_that_lasts(caplog: pytest.LogCaptureFixture) -> None:
