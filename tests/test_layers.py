@@ -176,6 +176,7 @@ SHELLS = {
     "broker.process.change_notifications",
     "broker.settings.config_resources",
     "clients.admin.admin",
+    "clients.patience",
     "clients.admin.calls",
     "clients.admin.group_calls",
     "clients.admin.transaction_calls",

@@ -16,6 +16,7 @@ import attrs
 
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.patience import patience
 from clients.position_arguments import check_partitions
 from offsets.store import OffsetStore
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
@@ -254,7 +255,7 @@ class StreamDelivery:
         """Commit partitions before their release. After a failure the next owner consumes again."""
         retries = min(self.commit_retries, COMMIT_RETRIES_IN_REBALANCE)
         try:
-            async with asyncio.timeout(COMMIT_PATIENCE_S):
+            async with patience(COMMIT_PATIENCE_S):
                 await self.commit_offsets(only=partitions, retries=retries)
         except CommitFailed as failure:
             logger.error("%s: offsets not committed: %s", self.consumer_id, failure)

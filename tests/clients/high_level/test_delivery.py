@@ -12,6 +12,7 @@ from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.high_level.deliveries import P0, P1, Scene, play
+from tests.stage.clock import VirtualTimeLoop
 
 
 def test_positions_that_are_known_are_committed_and_no_others() -> None:
@@ -137,6 +138,24 @@ def test_a_commit_that_waits_for_its_coordinator_holds_up_a_release_no_longer_th
         assert asyncio.get_running_loop().time() == 1 + COMMIT_PATIENCE_S
         with pytest.raises(CommitFailed, match="interrupted"):
             await by_the_clock
+
+    play(scene)
+
+
+def test_a_commit_that_was_answered_while_the_process_stood_still_has_not_taken_too_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.latency_s = COMMIT_PATIENCE_S - 1
+        work.delivery.start({P0: ("0", 5)})
+        commit = asyncio.ensure_future(work.delivery.commit({P0}))
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.work(60)
+        await commit
+        assert caplog.messages == []
 
     play(scene)
 

@@ -61,7 +61,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "1",
         "what leaves is not held up by a commit that hangs",
         "clients.high_level.delivery:StreamDelivery.commit",
-        "asyncio.timeout(COMMIT_PATIENCE_S)",
+        "patience(COMMIT_PATIENCE_S)",
         "asyncio.timeout(None)",
     ),
     Remedy(
