@@ -69,6 +69,8 @@ class GroupReader:
 
     sessions: Sessions
     failures: list[Failure] = attrs.field(factory=list)
+    hidden: list[Failure] = attrs.field(factory=list)
+    """Those of them which say that lists of groups may lack some."""
     isolation: int = 0
     tails: MarkerTails = attrs.field()
     """What was seen of the ends of logs, for those who look again and again."""
@@ -129,7 +131,8 @@ class GroupReader:
                 self.failures.append(Failure.of(f"broker {broker.node_id}", result))
             else:
                 listings += result
-        self.failures += await find_hidden_groups(self.sessions.admin)
+        self.hidden = await find_hidden_groups(self.sessions.admin)
+        self.failures += self.hidden
         return listings
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:

@@ -196,7 +196,11 @@ async def list_groups(target: Target, wanted: Wanted) -> Listing:
         for name in names
         if is_wanted(name)
     ]
-    return Listing("groups", COLUMNS, items, reader.failures)
+    # Who has rights on some groups sees these, as with Kafka's tool; who sees none should know why.
+    hidden = reader.hidden if names else []
+    failures = [failure for failure in reader.failures if failure not in hidden]
+    notes = [f"note: {failure.message}" for failure in hidden]
+    return Listing("groups", COLUMNS, items, failures, summaries=notes)
 
 
 async def sum_lags(reader: GroupReader, groups: Sequence[GroupFacts]) -> dict[str, int]:

@@ -109,6 +109,15 @@ async def test_who_may_see_every_group_is_told_nothing(tmp_path: Path, allowed: 
         assert (code, [item["group"] for item in items], errors) == (0, [AUDIT, BILLING], [])
 
 
+async def test_who_may_see_some_groups_has_a_list_of_these(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = {BILLING, TOPICS}
+        code, items, errors, _ = await stage.run("list", "-o", "json")
+        assert (code, [item["group"] for item in items], errors) == (0, [BILLING], [])
+        code, items, errors, _ = await stage.run("at-risk", "-o", "json")
+        assert (code, errors) == (1, [HIDDEN_GROUPS])
+
+
 async def test_export_says_that_offsets_may_be_left_out(tmp_path: Path) -> None:
     async with running(tmp_path) as stage:
         stage.allowed = {GROUPS, INVOICES.topic}
