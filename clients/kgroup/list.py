@@ -197,9 +197,9 @@ async def list_groups(target: Target, wanted: Wanted) -> Listing:
         if is_wanted(name)
     ]
     # Who has rights on some groups sees these, as with Kafka's tool; who sees none should know why.
-    hidden = reader.hidden if names else []
-    failures = [failure for failure in reader.failures if failure not in hidden]
-    notes = [f"note: {failure.message}" for failure in hidden]
+    noted = reader.hidden if names else []
+    failures = [failure for failure in reader.failures if failure not in noted]
+    notes = [f"note: {failure.message}" for failure in noted]
     return Listing("groups", COLUMNS, items, failures, summaries=notes)
 
 
