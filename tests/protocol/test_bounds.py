@@ -35,7 +35,7 @@ from protocol.primitives import WireError
 from protocol.records.batch import HEADER_BYTES, Codec, decode_records, encode_batch, read_header
 from protocol.records.compression import compress, decompress
 from protocol.records.convert import down_convert
-from protocol.records.corrupt_record import RecordsTooLarge
+from protocol.records.corrupt_record import CorruptRecord, RecordsTooLarge
 from protocol.records.legacy import encode_messages, entry_size
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.room import Room
@@ -179,6 +179,13 @@ def test_lz4_blocks_that_claim_to_be_large_take_no_more_room_than_they_can_fill(
     tracemalloc.stop()
 
     assert peak_bytes < 1000 * len(frame)
+
+    # Nor do they count for more where they are damaged.
+    damaged = (5).to_bytes(4, "little") + b"\xff" * 5
+    room = Room(MAX_PRODUCED_BYTES)
+    with pytest.raises(CorruptRecord):
+        decompress(Codec.LZ4, frame[:-4] + damaged + bytes(4), room)
+    assert MAX_PRODUCED_BYTES - room.left < 1000 * len(frame)
 
 
 # ---- requests
