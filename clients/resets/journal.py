@@ -4,6 +4,7 @@ The journal is the topic `__kgroup_journal`. Where a client may not have it, it 
 is written before the first offset is, and written again under its id when it has ended.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
@@ -24,7 +25,12 @@ from clients.resets.journal_entry import (
 )
 from clients.resets.journal_file import JournalFile, journal_path
 from clients.resets.journal_topic import JournalTopic
+from protocol.errors import ErrorCode
 
+logger = logging.getLogger(__name__)
+
+REFUSALS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+"""Errors of a client that may not have the topic: its journal is a file."""
 KEEP_MS = 90 * 86_400_000
 """Age of the entries that the next reset deletes."""
 MAX_TRIES = 20
@@ -144,7 +150,7 @@ class Journal:
         read_log = await self._writable()
         for _ in range(MAX_TRIES):
             try:
-                numbered = await _append_new(read_log, entry)
+                numbered = await _append_new(read_log, entry, await self._last_id_beside(read_log))
             except BrokerError as error:
                 if error.retriable or read_log is self._read_logs[-1]:
                     raise
@@ -157,6 +163,13 @@ class Journal:
                 return numbered, read_log.log
 
         raise JournalUnreadable(f"{read_log.log.name}: no free id after {MAX_TRIES} attempts")
+
+    async def _last_id_beside(self, read_log: ReadLog) -> int:
+        """Return the largest id in the other logs: an id names one entry, wherever it is."""
+        others = [own for own in self._read_logs if own is not read_log]
+        for other in others:
+            await _read(other)
+        return max((other.last_id for other in others), default=0)
 
     async def replace(self, entry: JournalEntry) -> None:
         """Write an entry again under its id. Raises KgroupError, OSError."""
@@ -195,16 +208,26 @@ class Journal:
             except (BrokerError, UnsupportedApi) as error:
                 if error.retriable:
                     raise
+                if not isinstance(error, BrokerError) or error.code not in REFUSALS:
+                    logger.warning(
+                        "the journal is kept in %s for now: %s cannot be used: %s",
+                        self.logs[-1].name,
+                        read_log.log.name,
+                        error,
+                    )
 
         await self.logs[-1].create()
         return self._read_logs[-1]
 
 
-async def _append_new(read_log: ReadLog, entry: JournalEntry) -> JournalEntry | None:
-    """Write an entry under the next id. Return it; None if another command has taken the id."""
+async def _append_new(read_log: ReadLog, entry: JournalEntry, last: int) -> JournalEntry | None:
+    """Write an entry under the next id. Return it; None if another command has taken the id.
+
+    `last` is the largest id elsewhere.
+    """
     # An entry of another version is a reason to change nothing.
     await read_log.read_on()
-    entry = attrs.evolve(entry, id=read_log.last_id + 1)
+    entry = attrs.evolve(entry, id=max(read_log.last_id, last) + 1)
     await read_log.log.append(records_of(entry))
 
     # Of two commands with one id the later one takes another, and gives this one back.

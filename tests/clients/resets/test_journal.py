@@ -134,6 +134,28 @@ def test_where_a_topic_is_forbidden_the_journal_is_a_file(
     asyncio.run(run())
 
 
+def test_an_entry_of_a_time_without_the_topic_keeps_its_id_for_itself(
+    file: JournalFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    class TooFewBrokers(SharedLog):
+        async def exists(self) -> bool:
+            return False
+
+        async def create(self) -> None:
+            raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, self.name)
+
+    async def run() -> None:
+        first, _ = await Journal([TooFewBrokers(), file]).begin(entry(0, token="a"))
+        journal = Journal([SharedLog(), file])
+        second, log = await journal.begin(entry(0, token="b"))
+        assert (first.id, second.id, log.name) == (1, 2, "shared")
+        assert [found.token for found, _ in (await journal.entries()).values()] == ["a", "b"]
+
+    asyncio.run(run())
+    (said,) = caplog.messages
+    assert f"the journal is kept in {file.path} for now" in said
+
+
 def test_a_topic_that_cannot_be_reached_is_no_reason_to_begin_in_a_file(file: JournalFile) -> None:
     class UnreachableLog(SharedLog):
         async def append(self, records: Sequence[Record]) -> None:
