@@ -287,11 +287,13 @@ class Dispatcher:
         serve = partial(self._serve, api, origin, sender, len(frame))
         try:
             header, pos = read_request_header(frame)
-            is_follower = _is_followers_fetch(header, frame, pos) and _may_be_broker(sender)
+            is_follower = _is_followers_fetch(header, frame, pos) and self._may_be_brokers(
+                sender, origin
+            )
             if is_follower:
                 # Or a follower of very many partitions is closed for ever (fault security-5).
                 most = MAX_FOLLOWED_ELEMENTS
-            if key in BROKER_APIS and _may_be_broker(sender):
+            if key in BROKER_APIS and self._may_be_brokers(sender, origin):
                 # A controller tells a broker about all partitions at once.
                 request = read_request(header, frame, pos, None)
             else:
@@ -351,7 +353,7 @@ class Dispatcher:
             dispatched = timed.serve(lambda: call_handler(api, header, request, handle))
 
         # Note what the connection must know.
-        if _is_from_broker(key, request) and _may_be_broker(sender):
+        if _is_from_broker(key, request) and self._may_be_brokers(sender, origin):
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched if refusals is None else _note_end(dispatched, refusals.end)
 
@@ -359,7 +361,17 @@ class Dispatcher:
         """Return whether a sender is known to be a broker: by ACLs, or else by its listener."""
         if sender is None:
             return origin.listener in self.broker_listeners
-        return _may_be_broker(sender)
+        return sender.permissions(Operation.CLUSTER_ACTION, CLUSTER.kind).allows(CLUSTER.name)
+
+    def _may_be_brokers(self, sender: Sender | None, origin: Origin) -> bool:
+        """Return whether a sender that says so is believed to be a broker.
+
+        Without ACLs, and where brokers have no listener of their own, nobody can tell.
+        """
+        if sender is None and not self.broker_listeners:
+            return True
+        # What is read for a broker has no bound (fault strangers-4, was: True).
+        return self._is_brokers(sender, origin)
 
     @staticmethod
     def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:
@@ -463,13 +475,6 @@ def _is_from_broker(key: int, request: Any) -> bool:
 def _is_followers_fetch(header: RequestHeader, frame: memoryview, pos: int) -> bool:
     """Return whether a request says that it is a follower's fetch. Raises WireError."""
     return header.api_key == ApiKey.FETCH and read_replica_id(header, frame, pos) >= 0
-
-
-def _may_be_broker(sender: Sender | None) -> bool:
-    """Return whether a sender is believed that it is a broker: not where ACLs say otherwise."""
-    if sender is None:
-        return True
-    return sender.permissions(Operation.CLUSTER_ACTION, CLUSTER.kind).allows(CLUSTER.name)
 
 
 def call_handler(

@@ -311,6 +311,7 @@ def test_request_that_waits_is_charged_when_it_has_its_response() -> None:
 FOLLOWER = FetchRequest(replica_id=3, max_wait_ms=0, min_bytes=0, topics=())
 
 
+@pytest.mark.fault("strangers-4")
 @pytest.mark.parametrize("key", [ApiKey.FETCH, ApiKey.UPDATE_METADATA])
 def test_a_sender_without_cluster_action_does_not_pass_for_a_broker(key: ApiKey) -> None:
     """Connections of brokers are read however short memory is."""
@@ -319,11 +320,15 @@ def test_a_sender_without_cluster_action_does_not_pass_for_a_broker(key: ApiKey)
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=())
     data = frame(key, API[key].served.last, request)
 
-    def is_from_broker(authorizer: AskingAuthorizer | None) -> bool:
+    def is_from_broker(authorizer: AskingAuthorizer | None, *listeners: str) -> bool:
         handlers: dict[ApiKey, Handler] = {key: lambda request, context: NO_RESPONSE}
-        return dispatcher(handlers, authorizer=authorizer).dispatch(data, ORIGIN).is_from_broker
+        options: dict[str, Any] = {"authorizer": authorizer, "broker_listeners": listeners}
+        return dispatcher(handlers, **options).dispatch(data, ORIGIN).is_from_broker
 
+    # Without ACLs the listener tells, if there is one for brokers alone.
     assert is_from_broker(None)
+    assert is_from_broker(None, ORIGIN.listener)
+    assert not is_from_broker(None, "INTERNAL")
     assert is_from_broker(allowing((Operation.CLUSTER_ACTION, CLUSTER)))
     assert not is_from_broker(REFUSING)
 

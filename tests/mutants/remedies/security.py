@@ -297,7 +297,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "X4",
         "who may not act for the cluster does not pass for a broker",
         "broker.network.dispatch:Dispatcher.dispatch",
-        "_is_from_broker(key, request) and _may_be_broker(sender)",
+        "_is_from_broker(key, request) and self._may_be_brokers(sender, origin)",
         "_is_from_broker(key, request)",
     ),
     Remedy(
