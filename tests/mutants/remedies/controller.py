@@ -158,7 +158,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P26",
         "when a broker has left, its partitions' states are read again",
         "broker.controller.brokers:handle_brokers_changed",
-        "_refresh_unwritten(state, left, effects)",
+        "_refresh_unwritten(state, left.intersection(ordered[:PARTITIONS_A_TURN]), effects)",
         "[]",
     ),
     Remedy(

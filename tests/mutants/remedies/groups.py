@@ -143,8 +143,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "G13",
         "members that are loaded have a session whatever becomes of other appends",
         "groups.coordinator.coordinator:GroupCoordinator._load_groups",
-        "self.runtime.decide_in_turns(led, _loaded(group_ids))",
-        "self.runtime.sweep(led, _loaded(group_ids))",
+        "self.runtime.decide_in_turns(led, _loaded(sizes))",
+        "self.runtime.sweep(led, _loaded(sizes))",
         "tests/groups/coordinator/coordinator/test_loading.py",
     ),
     Remedy(
@@ -295,14 +295,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.coordinator.membership.static_members:end_replacement",
         """
         [
-            Publish(_history(group, member, event.former_id, now_ms)),
+            Publish(_history(group, member, event.former_id, members, now_ms)),
             restart_session(member),
             Reply(event.request_id, _response(group, member, event)),
         ]
         """,
         """
         [
-            Publish(_history(group, member, event.former_id, now_ms)),
+            Publish(_history(group, member, event.former_id, members, now_ms)),
             Reply(event.request_id, _response(group, member, event)),
         ]
         """,

@@ -68,8 +68,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P6",
         "as many go on as there is room for",
         "broker.network.queued_bytes:QueuedBytes._resume_readers",
-        "max(1, room // READ_BYTES)",
-        "len(self._paused)",
+        "min(room_for, of_share)",
+        "len(client.paused)",
     ),
     Remedy(
         "P9",
