@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 REFUSALS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 """Errors of a client that may not have the topic: its journal is a file."""
+IDS_OF_TOPIC = 1_000_000
+"""The largest id in a topic. Those of a file beside one are larger."""
 KEEP_MS = 90 * 86_400_000
 """Age of the entries that the next reset deletes."""
 MAX_TRIES = 20
@@ -165,11 +167,17 @@ class Journal:
         raise JournalUnreadable(f"{read_log.log.name}: no free id after {MAX_TRIES} attempts")
 
     async def _last_id_beside(self, read_log: ReadLog) -> int:
-        """Return the largest id in the other logs: an id names one entry, wherever it is."""
-        others = [own for own in self._read_logs if own is not read_log]
-        for other in others:
-            await _read(other)
-        return max((other.last_id for other in others), default=0)
+        """Return the id above which a log has its ids: one names one entry, wherever it is."""
+        if len(self._read_logs) == 1:
+            return 0
+        # Others write to the topic, and know nothing of this file.
+        if read_log is self._read_logs[-1]:
+            return IDS_OF_TOPIC
+
+        file = self._read_logs[-1]
+        await _read(file)
+        # Files have begun at 1, too.
+        return max((entry_id for entry_id in file.entries if entry_id <= IDS_OF_TOPIC), default=0)
 
     async def replace(self, entry: JournalEntry) -> None:
         """Write an entry again under its id. Raises KgroupError, OSError."""

@@ -148,11 +148,15 @@ def test_an_entry_of_a_time_without_the_topic_keeps_its_id_for_itself(
         first, _ = await Journal([TooFewBrokers(), file]).begin(entry(0, token="a"))
         journal = Journal([SharedLog(), file])
         second, log = await journal.begin(entry(0, token="b"))
-        assert (first.id, second.id, log.name) == (1, 2, "shared")
-        assert [found.token for found, _ in (await journal.entries()).values()] == ["a", "b"]
+        assert (first.id, second.id, log.name) == (1_000_001, 1, "shared")
+        assert [found.token for found, _ in (await journal.entries()).values()] == ["b", "a"]
+
+        # Another machine has written to the topic since.
+        third, _ = await Journal([TooFewBrokers(), file]).begin(entry(0, token="c"))
+        assert third.id == 1_000_002
 
     asyncio.run(run())
-    (said,) = caplog.messages
+    said, _ = caplog.messages
     assert f"the journal is kept in {file.path} for now" in said
 
 
