@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.cluster_view import BrokerEndpoint
 from clients.errors import MembershipConflict, MessageStreamsExist, SettingError
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.config import ConsumerConfig, load_consumer_config
@@ -30,7 +29,6 @@ from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
-from clients.known_cluster import Key
 from clients.own_loop import OwnLoop
 from clients.position_arguments import check_offsets, check_partitions
 from clients.serializers import Decoder, bytes_decoder
@@ -521,9 +519,6 @@ class ConsumerConnector:
                     self._meters,
                     self._finder.look_again,
                 )
-                # A broker that no longer coordinates may be stopped, and lead nothing either: its
-                # fetches would be waited for (fault groups-3).
-                self._cluster.known.listen(self._coordinator_moved)
                 tasks.create_task(self._finder.run())
                 for work in self._side.background():
                     tasks.create_task(work)
@@ -535,11 +530,6 @@ class ConsumerConnector:
             # The readers of streams must learn of it; the log alone would leave them waiting.
             for stream in self._delivery.streams:
                 stream.end(error)
-        finally:
-            self._cluster.known.stop_listening(self._coordinator_moved)
-
-    def _coordinator_moved(self, coordinators: Mapping[Key, BrokerEndpoint]) -> None:
-        self._finder.look_again()
 
     async def _commit_periodically(self) -> None:
         while True:

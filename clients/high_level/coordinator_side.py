@@ -375,8 +375,8 @@ class CoordinatorSide:
             config.bootstrap_servers,
             client_id=client_id,
             config=config,
-            # What one part learns is the others' to know, and ends their waits
-            # (fault groups-3, was: None).
+            # What one part learns is the others' to know: which brokers there are, what ends waits
+            # (fault groups-1, was: None).
             known=self._cluster.known,
         )
 

@@ -193,6 +193,18 @@ def test_heartbeats_go_on_when_the_only_bootstrap_address_is_gone() -> None:
     play_two(scene)
 
 
+@pytest.mark.fault("groups-1")
+def test_heartbeats_know_from_the_first_one_on_what_the_member_knows() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        assert not two.first.asked(ApiKey.HEARTBEAT)
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        await two.first.__aexit__()
+        await two.second.received(ApiKey.HEARTBEAT)
+
+    play_two(scene, session_timeout_ms=9000, heartbeat_interval_ms=3000)
+
+
 @pytest.mark.fault("groups-3")
 def test_heartbeats_do_not_wait_for_their_limit_when_another_broker_coordinates_by_then() -> None:
     async def scene(two: Two) -> None:
