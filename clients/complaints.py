@@ -59,7 +59,8 @@ class Complaints:
             trouble.is_told = True
             self._lines_s.append(now_s)
             others = "" if self._has_line(now_s) else LEFT_OUT
-            logger.warning("%s: %s; trying again%s", what, reason, others)
+            # An error has a traceback with all that failed, and whoever keeps the line has it too.
+            logger.warning("%s: %s; trying again%s", what, str(reason), others)
 
     def _has_line(self, now_s: float) -> bool:
         """Return whether there is a line left."""
