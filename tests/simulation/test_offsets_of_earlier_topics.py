@@ -75,12 +75,18 @@ async def stop_all(cluster: Cluster) -> None:
 
 
 def offsets_after(
-    *, clock_ms: int = 0, pause_s: float, restored: str | None = None, seed: int = 7
+    *,
+    clock_ms: int = 0,
+    pause_s: float,
+    restored: str | None = None,
+    has_ids: bool = True,
+    seed: int = 7,
 ) -> dict[TopicPartition, int]:
     """Return what is committed after one of the two topics was created again with no broker up.
 
-    Or, with `restored`, after a copy of all nodes below that one took their place. `clock_ms` is
-    how wrong the clocks of all brokers are.
+    Or, with `restored`, after a copy of all nodes below that one took their place, without
+    `has_ids` one of a time before topics had ids. `clock_ms` is how wrong the clocks of all brokers
+    are.
     """
 
     async def scene(cluster: Cluster, faults: Faults) -> dict[TopicPartition, int]:
@@ -91,6 +97,9 @@ def offsets_after(
             await asyncio.sleep(pause_s)
             await stop_all(cluster)
             if restored is not None:
+                for topic in () if has_ids else ("again", "other"):
+                    assignment = TopicAssignment({0: (1, 2, 3)}).encode()
+                    await zk.set(TopicAssignment.path(topic), assignment)
                 await copy_nodes(zk, restored)
             else:
                 await create_again(zk, "again")
@@ -142,11 +151,13 @@ def test_coordinator_that_hears_of_no_deletion_finds_the_topic_created_again(
 
 @pytest.mark.fault("core-R4")
 @pytest.mark.parametrize("restored", ["", TopicAssignment.directory()])
+@pytest.mark.parametrize("has_ids", [True, False])
 @pytest.mark.parametrize("pause_s", [MARKED_S, NOT_MARKED_S])
 def test_no_offset_is_lost_when_zookeeper_or_all_its_topics_were_restored(
-    pause_s: float, restored: str
+    pause_s: float, restored: str, has_ids: bool
 ) -> None:
-    assert offsets_after(pause_s=pause_s, restored=restored) == {AGAIN: 42, OTHER: 42}
+    offsets = offsets_after(pause_s=pause_s, restored=restored, has_ids=has_ids)
+    assert offsets == {AGAIN: 42, OTHER: 42}
 
 
 @pytest.mark.parametrize("clock_ms", [0, HOUR_MS, -HOUR_MS])
