@@ -160,13 +160,17 @@ def on_watched_loop(work: Callable[[], None], limit_ms: int = LIMIT_MS) -> Watch
 
 
 def test_what_the_loop_does_meanwhile_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def is_logged() -> bool:
+        # On a busy machine another turn is long, too.
+        return any("compute_until_logged" in message for message in caplog.messages)
+
     def compute_until_logged() -> None:
         for _ in itertools.repeat(None, PATIENCE):
-            if caplog.messages:
+            if is_logged():
                 return
 
     watchdog = on_watched_loop(compute_until_logged, 1)
-    assert "compute_until_logged" in caplog.messages[0]
+    assert is_logged()
     assert watchdog.clock.long_turns >= 1
     assert "of the event loop have lasted 1 ms or longer" in caplog.messages[-1]
 
