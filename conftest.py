@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import warnings
 from collections.abc import Callable, Generator
@@ -87,12 +86,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     turn_guard.begin()
     fast.begin()
     loop_guard.take_refusals()
-    disabled = logging.root.manager.disable
-    try:
-        yield
-    finally:
-        # A command that completes names silences the log, for it is alone in its process.
-        logging.disable(disabled)
+    yield
     talked = fast.complaint()
     if talked is not None:
         pytest.fail(talked, pytrace=False)

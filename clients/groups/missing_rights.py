@@ -18,10 +18,10 @@ from clients.transport.connection import Connection
 from protocol.acls import AclFilter, PatternType, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
 
 NOBODYS_NAME = "kgroup-asks-for-rights"
-LATEST_TIME = -1
 
 
 async def find_hidden_groups(admin: Admin) -> list[Failure]:

@@ -97,6 +97,9 @@ def misuse() -> tuple[type[Exception], ...]:
     return InvalidTopicFilter, SettingError
 
 
+MEMBER_LOG = "groups.consumer.member"
+
+
 class OneLine(logging.Formatter):
     """Formats a log record as one line, like our own errors: no time, no traceback."""
 
@@ -109,14 +112,21 @@ class OneLine(logging.Formatter):
         return plain(" ".join((f"{text}: {error}" if error else text).split()))
 
 
+def log_handler() -> logging.Handler:
+    """Return what prints log records of the libraries on stderr, but for what a command says."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine())
+    # What ends a member is raised from its streams too, and the command prints it then.
+    handler.addFilter(lambda record: record.name != MEMBER_LOG or record.levelno < logging.ERROR)
+    return handler
+
+
 class KgroupCommand(CommandGroup):
     """The sub-commands. Shared options may stand before them, and Kafka's action flags work."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the sub-command; log records of the libraries go to stderr."""
-        handler = logging.StreamHandler()
-        handler.setFormatter(OneLine())
-        logging.basicConfig(handlers=[handler], level=logging.WARNING)
+        logging.basicConfig(handlers=[log_handler()], level=logging.WARNING)
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """Join a group in a command whose time is limited, which may not wait without end for that."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -20,9 +19,6 @@ async def join_in_time(connector: ConsumerConnector, joining: Awaitable[T]) -> T
 
     Raises CommandFailed, which says what it waited for.
     """
-    # What ends the member is raised from here, or from its streams: the command prints it then.
-    logging.getLogger("groups.consumer.member").addFilter(_is_no_end)
-
     config = connector.config
     has_limit = config.consumer_timeout_ms >= 0
     limit_s = config.consumer_timeout_ms / 1000 + JOIN_S if has_limit else None
@@ -38,7 +34,3 @@ async def join_in_time(connector: ConsumerConnector, joining: Awaitable[T]) -> T
         raise CommandFailed(
             f"group {config.group_id}: still no member of it after {limit_s:g} s: {problem}"
         ) from None
-
-
-def _is_no_end(record: logging.LogRecord) -> bool:
-    return record.levelno < logging.ERROR

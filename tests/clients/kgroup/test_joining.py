@@ -1,30 +1,21 @@
 """A command with a time of its own does not wait without end to become a member."""
 
 import asyncio
+import io
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from clients.command_line.command_group import CommandFailed
 from clients.high_level.connector import ConsumerConnector
+from clients.kgroup.command import log_handler
 from clients.kgroup.joining import JOIN_S, join_in_time
 from groups.consumer.member import GroupConsumer
-from groups.consumer.member_failed import MemberFailed
-from protocol.errors import ErrorCode
 from tests.stage.clock import run_in_virtual_time
 
 NO_COORDINATOR = "send join: coordinator of group g: COORDINATOR_NOT_AVAILABLE"
 AS_MANY_BROKERS = "offsets.topic.replication.factor"
-
-
-@pytest.fixture(autouse=True)
-def member_log() -> Iterator[logging.Logger]:
-    """Return the log of members, which is for other tests as it was."""
-    logger = logging.getLogger(GroupConsumer.__module__)
-    yield logger
-    logger.filters.clear()
 
 
 async def never_joined(problem: str | None, **settings: Any) -> tuple[str, float]:
@@ -64,19 +55,17 @@ def test_without_a_time_it_waits_for_ever() -> None:
     assert run_in_virtual_time(never_joined(NO_COORDINATOR)) == ("", 10 * JOIN_S)
 
 
-def test_what_ends_the_member_is_left_to_the_command_to_say_and_warnings_are_not(
-    caplog: pytest.LogCaptureFixture, member_log: logging.Logger
-) -> None:
-    async def refused() -> None:
+def test_what_ends_the_member_is_left_to_the_command_to_say_and_warnings_are_not() -> None:
+    handler = log_handler()
+    assert isinstance(handler, logging.StreamHandler)
+    printed = io.StringIO()
+    handler.setStream(printed)
+    member_log = logging.getLogger(GroupConsumer.__module__)
+    member_log.addHandler(handler)
+    try:
         # As the member does, which raises the same.
         member_log.warning("still trying")
         member_log.error("refused")
-        raise MemberFailed(ErrorCode.GROUP_AUTHORIZATION_FAILED, "refused")
-
-    async def scenario() -> None:
-        settings = {"membership": "coordinator", "bootstrap.servers": "b:1", "group.id": "g"}
-        with pytest.raises(MemberFailed, match="refused"):
-            await join_in_time(ConsumerConnector(settings), refused())
-
-    run_in_virtual_time(scenario())
-    assert caplog.messages == ["still trying"]
+    finally:
+        member_log.removeHandler(handler)
+    assert printed.getvalue() == "warning: still trying\n"
