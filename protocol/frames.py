@@ -91,7 +91,9 @@ class FrameCutter:
         pos = self._pos
         begins = pos + _SIZE.size
         if begins > len(fed):
-            self._release_fed()
+            # Or a byte of the next frame would keep all before it in memory (fault outside-O18).
+            self._fed = fed[pos:]
+            self._pos = 0
             return None
 
         # Refuse a false size before bytes are kept for it.
@@ -181,7 +183,7 @@ class FrameCutter:
         return whole
 
     def _keep(self, piece: memoryview) -> None:
-        """Keep a large piece as it is, and append a small one to the buffer at the end."""
+        """Keep a piece as it is, if that keeps little else; append a small one to the buffer."""
         self._gathered += len(piece)
         last = self._pieces[-1] if self._pieces else None
         # Each piece is copied in the turn in which it comes (fault security-5).
@@ -190,7 +192,8 @@ class FrameCutter:
         if self._large is not None:
             self._large[self._gathered - len(piece) : self._gathered] = piece
             return
-        if len(piece) >= SMALL_BYTES:
+        # As it is, it keeps the frames before it, too.
+        if len(piece) >= max(SMALL_BYTES, len(self._fed) // 2):
             self._pieces.append(piece)
         elif isinstance(last, bytearray) and len(last) < SMALL_BYTES:
             last += piece

@@ -81,6 +81,26 @@ def test_a_frame_that_has_begun_takes_no_more_memory_than_has_come_of_it(step: i
     assert cutter.is_in_frame
 
 
+@pytest.mark.fault("outside-O18")
+@pytest.mark.parametrize("begun", [1, 3, 4, 5, SMALL_BYTES, SMALL_BYTES * 2])
+def test_the_beginning_of_a_frame_keeps_nothing_of_those_before_it(begun: int) -> None:
+    """Those bytes would count, and nothing would ever make room for them."""
+    before = framed(bytes(SMALL_BYTES * 8))
+    last = framed(bytes(SMALL_BYTES * 2))
+    cutter = FrameCutter(MAX_BYTES)
+    tracemalloc.start()
+    try:
+        stream = before + last[:begun]
+        assert len(feed(cutter, stream)) == 1
+        del stream
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cutter.held_bytes <= begun
+    assert kept_bytes < 2 * begun + 4000
+    assert feed(cutter, last[begun:]) == [last[4:]]
+
+
 def test_what_is_cleared_is_forgotten() -> None:
     cutter = FrameCutter(MAX_BYTES)
     assert feed(cutter, framed(b"x" * 100_000)[:-1]) == []
