@@ -43,8 +43,9 @@ from broker.metrics import assembly as metrics_wing
 from broker.metrics.counts import Counts
 from broker.metrics.sources import LoopLoad, SessionChanges, Sources
 from broker.network.authorization import Authorizer
-from broker.network.deferred import THREADS, Deferred
+from broker.network.deferred import LONG_ANSWERS, THREADS, Deferred
 from broker.network.dispatch import Dispatch, Dispatcher
+from broker.network.fair_line import FairLine
 from broker.network.large_requests import WAITING_PART, LargeRequests
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.own_requests import OwnRequests
@@ -274,8 +275,6 @@ class Broker:
         cluster = cluster_wing.assemble(
             cluster_id=cluster_id, config=config, process=process, zk=zk, cache=cache
         )
-        deferred = Deferred(process.spawn, process.touch, self._conversion)
-
         # The port is bound, but no request is served before ZooKeeper knows the broker.
         listener = Listener(
             config,
@@ -287,6 +286,12 @@ class Broker:
             tls=tls.listeners,
         )
         closing.push_async_callback(listener.close)
+        queued = listener.queued
+        answers = FairLine(LONG_ANSWERS, 1, may_enter=queued.has_room_for)
+        deferred = Deferred(process.spawn, process.touch, self._conversion, answers=answers)
+        most_waiting_bytes = queued.limit // WAITING_PART
+        large = LargeRequests(deferred, self._purgatory, most_waiting_bytes, queued.has_room_for)
+        queued.when_room += [answers.go_on, large.go_on]
         process.metrics.watch("connections", lambda: len(listener.connections))
         process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
         endpoints = lifecycle.advertised_endpoints(config, listener.bind())
@@ -360,7 +365,7 @@ class Broker:
             process.monotonic_ms,
             self._authorizer or acls,
             now_ns=monotonic_ns,
-            large=LargeRequests(deferred, self._purgatory, listener.queued.limit // WAITING_PART),
+            large=large,
             broker_listeners=config.protected_listeners,
             short_ways=ways,
             run_ways=run_ways(ways),

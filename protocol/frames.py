@@ -68,6 +68,15 @@ class FrameCutter:
         return self._missing > 0
 
     @property
+    def begin(self) -> memoryview:
+        """The bytes that are there of the next frame's payload, or the first of them."""
+        if self._large is not None:
+            return memoryview(self._large)[: self._gathered]
+        if self._pieces:
+            return memoryview(self._pieces[0])
+        return memoryview(self._fed)[self._pos + (0 if self._missing else _SIZE.size) :]
+
+    @property
     def held_bytes(self) -> int:
         """Bytes kept in memory."""
         return self._gathered + len(self._fed)

@@ -11,6 +11,7 @@ from itertools import islice
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.replica_manager import ReplicaManager
 from core_log.producers.producer_state import NONE, Producer
@@ -48,9 +49,10 @@ def handle(
         count = sum(1 for _ in islice(steps, PRODUCERS_A_TURN))
         return None if count == PRODUCERS_A_TURN else DescribeProducersResponse(topics=topics)
 
-    return deferred.respond_in_turns(
-        describe_more, timeout_ms, lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT)
-    )
+    def respond_late() -> Outcome:
+        return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+
+    return deferred.respond_in_turns(describe_more, timeout_ms, respond_late, owner_of(context))
 
 
 def _describe(

@@ -8,6 +8,7 @@ from itertools import islice
 from broker.network.authorization import CLUSTER, group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.listing import GroupOverview
@@ -72,7 +73,7 @@ def handle(
     def respond_late() -> ListGroupsResponse:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
 
-    return deferred.respond_in_turns(list_some, TURNS_TIMEOUT_MS, respond_late)
+    return deferred.respond_in_turns(list_some, TURNS_TIMEOUT_MS, respond_late, owner_of(context))
 
 
 def _may_describe(context: RequestContext) -> Callable[[GroupOverview], bool]:

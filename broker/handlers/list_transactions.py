@@ -8,6 +8,7 @@ from typing import Any
 from broker.network.authorization import transactional_id
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.request_context import RequestContext, authorize
 from groups.transactions.coordinator import TransactionCoordinator
 from groups.transactions.state import STATE_NAMES, Transaction
@@ -68,6 +69,7 @@ def handle(
             transaction_states=listed,
         )
 
-    return deferred.respond_in_turns(
-        list_more, timeout_ms, lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT)
-    )
+    def respond_late() -> Outcome:
+        return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+
+    return deferred.respond_in_turns(list_more, timeout_ms, respond_late, owner_of(context))

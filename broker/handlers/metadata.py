@@ -12,6 +12,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import CLUSTER, Permissions, operations_mask, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.request_context import (
     RequestContext,
     authorize,
@@ -198,7 +199,9 @@ def handle(
         assert response is not None
         return response
 
-    return deferred.respond_in_turns(respond_if_encoded, TURNS_TIMEOUT_MS, respond_late)
+    return deferred.respond_in_turns(
+        respond_if_encoded, TURNS_TIMEOUT_MS, respond_late, owner_of(context)
+    )
 
 
 def _name(topic_request: MetadataRequestTopic) -> str:

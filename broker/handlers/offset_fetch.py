@@ -17,6 +17,7 @@ import attrs
 from broker.coordinators.zookeeper_offsets import FetchedOffsets, ZooKeeperOffsets
 from broker.network.authorization import group
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.request_context import (
     RequestContext,
     authorize,
@@ -71,7 +72,9 @@ def handle(
     if _asks_for_much(coordinator, request, context):
         everything = _Everything(coordinator, request, context)
         late = partial(_late, request)
-        return zookeeper.deferred.respond_in_turns(everything.go_on, TIMEOUT_MS, late)
+        return zookeeper.deferred.respond_in_turns(
+            everything.go_on, TIMEOUT_MS, late, owner_of(context)
+        )
 
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
         stable = request.require_stable

@@ -65,6 +65,10 @@ class MeasuredDispatcher:
             counts.errors[0] = counts.errors.get(0, 0) + len(responses)
         return responses
 
+    def is_from_broker(self, begin: memoryview, origin: Origin) -> bool:
+        """Return whether a request is a broker's, by the bytes that are there of its frame."""
+        return self.dispatcher.is_from_broker(begin, origin)
+
     def count_response(self, counts: RequestCounts, response: object) -> None:
         """Count the errors and the bytes of a response."""
         errors = counts.errors

@@ -136,12 +136,13 @@ class ClientConnection(asyncio.Protocol):
     _frame_begun_at: float = 0.0
     _step_at: float = 0.0
 
-    # Responses joined for the next write, and the bytes that `queued` has counted.
+    # Responses joined for the next write, and what `queued` has counted: bytes held, those of
+    # responses among them, and whether the connection was within a frame.
     _out: list[bytes | bytearray] = attrs.field(factory=list)
     _out_bytes: int = 0
     _part_bytes: int = 0
     _request_bytes: int = 0
-    _held_bytes: int = 0
+    _counted: tuple[int, int, bool] = (0, 0, False)
 
     # Set while requests that came together may be served at once.
     _tries_runs: bool = False
@@ -154,6 +155,9 @@ class ClientConnection(asyncio.Protocol):
     # Set while the client does not take what was written.
     _blocked: bool = False
     _unblocked: asyncio.Future[None] | None = None
+
+    # Set while its client has to take responses before any of its connections is served.
+    _is_held_back: bool = False
 
     # Reasons why nothing is read.
     _is_short_of_memory: bool = False
@@ -190,7 +194,8 @@ class ClientConnection(asyncio.Protocol):
         """Note who the client is now: what it holds is of that user's share."""
         self._note_session()
         if self._transport is not None:
-            self.queued.update(self, self._held_bytes)
+            self._counted = (*self._counted[:2], self.is_in_frame)
+            self.queued.update(self, *self._counted[:2])
 
     # ---- asyncio.Protocol
 
@@ -237,8 +242,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_unclogging = False
         self._tries_runs = True
         # Each time that bytes are fed, those that are not cut are copied.
-        is_stopped = self._busy or self._blocked or self._is_throttled
-        if self._ahead or (is_stopped and self._cutter.has_more):
+        if self._ahead or (self._is_stopped and self._cutter.has_more):
             self._ahead += data
         else:
             self._cutter.feed(data)
@@ -307,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def _is_stopped(self) -> bool:
         """True while nothing may be served."""
-        return self._busy or self._blocked or self._is_throttled
+        return self._busy or self._blocked or self._is_throttled or self._is_held_back
 
     @property
     def _has_more_input(self) -> bool:
@@ -323,6 +327,8 @@ class ClientConnection(asyncio.Protocol):
         """Serve the next request, or several alike; return how many could be served now."""
         # Not by a property: each request comes here twice.
         if self._busy or self._blocked or self._is_throttled:
+            return 0
+        if self.queued.holds_back and not self._has_room():
             return 0
 
         try:
@@ -361,6 +367,20 @@ class ClientConnection(asyncio.Protocol):
             self.is_brokers = True
         self._handle_outcome(dispatched)
         return 1
+
+    def _has_room(self) -> bool:
+        """Return whether there is room for another response to the client."""
+        # Until a request has shown it, nobody knows that a broker has come (fault strangers-6).
+        has_room = self.queued.may_serve(self) or self.dispatcher.is_from_broker(
+            self._cutter.begin, self._origin
+        )
+        self._is_held_back = not has_room
+        return has_room
+
+    def serve_again(self) -> None:
+        """Serve the requests that wait, when the client has taken responses."""
+        self._is_held_back = False
+        self.turns.line_up(self)
 
     def _note_login_step(self) -> None:
         was_stranger = self.is_stranger
@@ -721,16 +741,20 @@ class ClientConnection(asyncio.Protocol):
     def _count(self) -> None:
         """Report how many bytes of requests and responses are kept."""
         # Incomplete and waiting frames, and responses that are not written.
-        held_bytes = self._cutter.held_bytes + len(self._ahead) + self._out_bytes
-        held_bytes += self._part_bytes
+        unsent_bytes = self._out_bytes + self._part_bytes
+        if self._blocked and self._transport is not None:
+            unsent_bytes += self._transport.get_write_buffer_size()
+        held_bytes = self._cutter.held_bytes + len(self._ahead) + unsent_bytes
         if self._busy:
             held_bytes += self._request_bytes
-        if self._blocked and self._transport is not None:
-            held_bytes += self._transport.get_write_buffer_size()
 
-        if held_bytes != self._held_bytes and self._transport is not None:
-            self._held_bytes = held_bytes
-            self.queued.update(self, held_bytes)
+        # Most connections hold nothing between two requests.
+        if not held_bytes and not self._counted[0]:
+            return
+        counted = (held_bytes, unsent_bytes, self.is_in_frame)
+        if counted != self._counted and self._transport is not None:
+            self._counted = counted
+            self.queued.update(self, held_bytes, unsent_bytes)
 
     def _count_on(self, wait: Wait) -> None:
         """Count a request that is nobody's any more for as long as work holds it."""

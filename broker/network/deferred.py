@@ -2,7 +2,7 @@
 
 A handler is a plain function. Work that it cannot finish at once is started here as a task of the
 broker, and the handler returns a `Wait` for it. The threads are shared by all clients in turns
-(`fair_line`).
+(`fair_line`), and so are the turns of the loop in which long answers are made.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ THREADS = 2
 """For batches that take long to check, large requests, and records converted for old readers. A
 codec works beside Python, but a conversion is all Python: a third thread would only be in the
 way."""
+
+
+LONG_ANSWERS = 4
+"""Answers that are made in several turns of the loop at the same time, one of a client."""
 
 
 class LineFull(Exception):
@@ -73,8 +77,8 @@ class Deferred:
     """Runs the work of requests outside their handlers.
 
     `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
-    `executor` has the threads, for which works wait in `line`. `converted` bounds what conversions
-    for old readers hold.
+    `executor` has the threads, for which works wait in `line`. Long answers wait in `answers`.
+    `converted` bounds what conversions for old readers hold.
     """
 
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -82,6 +86,7 @@ class Deferred:
     executor: Executor
     converted: ConvertedBytes = attrs.field(factory=ConvertedBytes)
     line: FairLine = attrs.field(factory=lambda: FairLine(THREADS, THREADS))
+    answers: FairLine = attrs.field(factory=lambda: FairLine(LONG_ANSWERS, 1))
 
     def respond(
         self,
@@ -138,13 +143,29 @@ class Deferred:
         return Wait((result,), timeout_ms, try_complete, on_cancel=give_up, work=result)
 
     def respond_in_turns(
-        self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
+        self,
+        work: Callable[[], Outcome | None],
+        timeout_ms: int,
+        late: Callable[[], Outcome],
+        asking: Owner | None = None,
     ) -> Outcome:
-        """Call `work` now, and again in each turn of the loop until it returns an outcome."""
+        """Call `work` now, and again in each turn of the loop until it returns an outcome.
+
+        `asking` is who only asks, and waits meanwhile for a place among those whose answers are
+        long.
+        """
         # Most work ends in the first turn: nothing is parked.
         first = work()
         if first is not None:
             return first
+
+        async def answer(owner: Owner) -> Outcome:
+            # What is made counts only when it is whole (fault strangers-6).
+            place = await enter(self.answers, owner)
+            try:
+                return await finish()
+            finally:
+                place.leave()
 
         async def finish() -> Outcome:
             outcome = None
@@ -154,7 +175,9 @@ class Deferred:
                 outcome = work()
             return outcome
 
-        return self.respond(finish(), timeout_ms, late)
+        if asking is None:
+            return self.respond(finish(), timeout_ms, late)
+        return self.respond(answer(asking), timeout_ms, late, only_asks=True)
 
     def respond_from_thread(
         self,

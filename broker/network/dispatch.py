@@ -224,6 +224,9 @@ class Dispatch(Protocol):
         Those that have none are left to `dispatch`. Raises Refused.
         """
 
+    def is_from_broker(self, begin: memoryview, origin: Origin) -> bool:
+        """Return whether a request is a broker's, by the bytes that are there of its frame."""
+
 
 @attrs.define(eq=False)
 class Dispatcher:
@@ -372,6 +375,18 @@ class Dispatcher:
             return True
         # What is read for a broker has no bound (fault strangers-4, was: True).
         return self._is_brokers(sender, origin)
+
+    def is_from_broker(self, begin: memoryview, origin: Origin) -> bool:
+        """Return whether a request is a broker's, by the bytes that are there of its frame."""
+        try:
+            header, pos = read_request_header(begin)
+            says_so = header.api_key in BROKER_APIS or _is_followers_fetch(header, begin, pos)
+        except WireError:
+            return False
+        sender = None
+        if self.authorizer is not None:
+            sender, _ = self._find_sender(self.authorizer, origin)
+        return says_so and self._may_be_brokers(sender, origin)
 
     @staticmethod
     def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:

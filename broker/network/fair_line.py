@@ -69,12 +69,14 @@ class Place:
 class FairLine:
     """A line for `places`, of which one client has at most `places_of_client` at a time.
 
-    `most_bytes` is the bound of what all that wait hold.
+    `most_bytes` is the bound of what all that wait hold. `may_enter(client)`: its turn has come; if
+    not, call `go_on` when it may.
     """
 
     places: int
     places_of_client: int
     most_bytes: int = NO_BOUND
+    may_enter: Callable[[str], bool] = lambda client: True
     waiting: int = 0
     waiting_bytes: int = 0
     _free: int = attrs.field(init=False)
@@ -107,6 +109,10 @@ class FairLine:
             self._refuse_one()
         return place
 
+    def go_on(self) -> None:
+        """Give places to those who may enter by now."""
+        self._give()
+
     def _leave(self, place: Place) -> None:
         client = place.owner.client
         if not place.is_given:
@@ -133,7 +139,7 @@ class FairLine:
     def _next(self) -> Place | None:
         for client, connections in self._line.items():
             # The others of a client wait for this one (fault security-5).
-            if self._inside.get(client, 0) >= self.places_of_client:
+            if self._inside.get(client, 0) >= self.places_of_client or not self.may_enter(client):
                 continue
             return next(iter(next(iter(connections.values()))))
         return None

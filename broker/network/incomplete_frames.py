@@ -58,6 +58,9 @@ class Reader(Protocol):
     def resume_reading(self) -> None:
         """Read on."""
 
+    def serve_again(self) -> None:
+        """Serve requests again, after there was no room for their responses."""
+
 
 @attrs.define(eq=False)
 class IncompleteFrames:

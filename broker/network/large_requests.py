@@ -114,11 +114,15 @@ SLICED: Mapping[ApiKey, Sequence[Things]] = {
 
 @attrs.define(eq=False)
 class LargeRequests:
-    """Reads and serves large requests; those that wait in a line hold `most_waiting_bytes`."""
+    """Reads and serves large requests; those that wait in a line hold `most_waiting_bytes`.
+
+    `has_room_for(client)`: another of its responses may be made; if not, call `go_on` when it may.
+    """
 
     deferred: Deferred
     purgatory: Purgatory
     most_waiting_bytes: int = MOST_WAITING_BYTES
+    has_room_for: Callable[[str], bool] = lambda client: True
     _lines: dict[tuple[Lane, int], FairLine] = attrs.field(factory=dict)
 
     def read(
@@ -179,8 +183,15 @@ class LargeRequests:
             lane = Lane.BROKERS
         if (lane, most) not in self._lines:
             line = FairLine(LARGE_AT_ONCE, 1, self.most_waiting_bytes)
+            if lane is not Lane.BROKERS:
+                line.may_enter = self.has_room_for
             self._lines[lane, most] = line
         return self._lines[lane, most]
+
+    def go_on(self) -> None:
+        """Serve those for whose responses there is room by now."""
+        for line in self._lines.values():
+            line.go_on()
 
     def sliced(self, key: int, handler: Handler) -> Handler:
         """Return a handler that has `handler` serve a large request in parts, if that can be."""

@@ -5,10 +5,15 @@ parked requests, and responses that are not sent. Beyond the limit only the conn
 brokers are read. A new connection is read once, because its first request shows whether it is a
 broker's.
 
-A client, a user or an address where nobody has logged in, may hold as much as is still free: one
-alone half of the limit, two a third each, so that there is always room for one more. Beyond that
-its own connections wait. When there is room again the turn goes round over clients, and the
-connections of each are read in the order in which they were paused.
+A client, a user or an address where nobody has logged in, may hold as much as the others leave
+free: one alone half of the limit, two a third each, so that there is always room for one more.
+Beyond that its own connections wait, and what it holds beyond is not counted against the others.
+When there is room again the turn goes round over clients, and the connections of each are read in
+the order in which they were paused.
+
+Nor is a client served that has as much in responses alone, which it does not take: requests make
+room when they are served, but responses when they are taken. Requests of brokers are served all the
+same.
 
 A request counts until nothing holds it, also if its connection is closed before (`keep`).
 
@@ -37,6 +42,10 @@ CLIENT_FREE_BYTES = 64 * 1024
 STRANGER_FREE_BYTES = 16 * 1024
 """Bytes of an incomplete frame that are taken in any case, of a client and of a stranger."""
 
+WEIGHED_PART = 64
+"""The part of the limit above which what a client holds is weighed against the others', as a
+divisor."""
+
 _MOST_BY_DEFAULT = 1024**3
 
 
@@ -51,25 +60,40 @@ class _Client:
 
     name: str
     held: int = 0
+    unsent: int = 0
+    """Of these, the bytes of responses."""
     is_over: bool = False
     """True if it held more than was free when last looked at."""
     reading: dict[Reader, None] = attrs.field(factory=dict)
     paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
+    unserved: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
 
 
 @attrs.define(eq=False)
 class QueuedBytes:
-    """The bytes that all connections hold: `total`, which should not exceed `limit`."""
+    """The bytes that all connections hold: `total`, which should not exceed `limit`.
+
+    `holds_back`: there are clients that are not served. `when_room` are called when one of them is
+    served again.
+    """
 
     limit: int
     total: int = 0
+    holds_back: bool = False
+    when_room: list[Callable[[], None]] = attrs.field(factory=list)
     _taken: dict[Reader, int] = attrs.field(factory=dict)
     _whole: dict[Reader, int] = attrs.field(factory=dict)
     """The same apart from incomplete frames."""
+    _unsent: dict[Reader, int] = attrs.field(factory=dict)
+    """Of these, the bytes of responses."""
     _clients: dict[str, _Client] = attrs.field(factory=dict)
     _client_of: dict[Reader, _Client] = attrs.field(factory=dict)
     _paused: dict[_Client, None] = attrs.field(factory=dict)
     """Clients with connections that are paused: whose turn is next is first."""
+    _weighed: dict[_Client, None] = attrs.field(factory=dict)
+    """Clients above their part of the limit."""
+    _held_back: dict[_Client, None] = attrs.field(factory=dict)
+    """Clients that are not served: whose turn is next is first."""
     _is_short: bool = False
 
     # The incomplete frames, and which of both a connection's frame is among.
@@ -88,30 +112,47 @@ class QueuedBytes:
 
     def add(self, reader: Reader) -> None:
         """Add a new connection."""
-        self._taken[reader] = self._whole[reader] = 0
+        self._taken[reader] = self._whole[reader] = self._unsent[reader] = 0
         self._enter(reader).reading[reader] = None
 
     def remove(self, reader: Reader) -> None:
         """Remove a closed connection, and the bytes that it held."""
         self.total -= self._taken.pop(reader)
         self._leave(reader)
-        del self._whole[reader]
+        del self._whole[reader], self._unsent[reader]
         frames = self._frames_of.pop(reader, None)
         if frames is not None:
             frames.update(reader, 0)
         # Another frame must be completed in its place, or nothing makes room.
         self._balance(None)
 
-    def update(self, reader: Reader, held_bytes: int) -> None:
-        """Set the bytes that a connection holds, after it was read, served or written to."""
-        assert held_bytes >= 0
+    def update(self, reader: Reader, held_bytes: int, unsent_bytes: int = 0) -> None:
+        """Set the bytes that a connection holds, after it was read, served or written to.
+
+        `unsent_bytes` of them are responses.
+        """
+        assert held_bytes >= unsent_bytes >= 0
+        if reader.is_brokers:
+            unsent_bytes = 0
         self.total += held_bytes - self._taken[reader]
         self._taken[reader] = held_bytes
         frame_bytes = held_bytes if reader.is_in_frame else 0
         if frame_bytes or reader in self._frames_of:
             self._note_frame(reader, frame_bytes)
-        self._note_whole(reader, held_bytes - frame_bytes)
+        self._note_whole(reader, held_bytes - frame_bytes, unsent_bytes)
         self._balance(reader)
+
+    def may_serve(self, reader: Reader) -> bool:
+        """Return whether a connection may be served; if not, it will be told when it may."""
+        client = self._client_of[reader]
+        if client not in self._held_back or reader.is_brokers or reader.is_stranger:
+            return True
+        client.unserved[reader] = None
+        return False
+
+    def has_room_for(self, name: str) -> bool:
+        """Return whether a client may be served; if not, `when_room` tells when one may again."""
+        return not self.holds_back or self._clients.get(name) not in self._held_back
 
     def keep(self, reader: Reader, held_bytes: int) -> Callable[[], None]:
         """Count bytes that a connection leaves behind, until the result is called once."""
@@ -121,7 +162,7 @@ class QueuedBytes:
 
     def _add_kept(self, client: _Client, grown: int) -> None:
         self.total += grown
-        client.held += grown
+        self._grow(client, grown)
         self._forget_if_gone(client)
         self._balance(None)
 
@@ -141,41 +182,79 @@ class QueuedBytes:
         if client is None:
             client = self._clients[reader.client] = _Client(reader.client)
         self._client_of[reader] = client
-        client.held += self._whole[reader]
+        client.unsent += self._unsent[reader]
+        self._grow(client, self._whole[reader])
         return client
 
     def _leave(self, reader: Reader) -> None:
         client = self._client_of.pop(reader)
-        client.held -= self._whole[reader]
+        client.unsent -= self._unsent[reader]
+        self._grow(client, -self._whole[reader])
         client.reading.pop(reader, None)
         client.paused.pop(reader, None)
+        client.unserved.pop(reader, None)
         if not client.paused:
             self._paused.pop(client, None)
         self._forget_if_gone(client)
+
+    def _grow(self, client: _Client, grown: int) -> None:
+        client.held += grown
+        if client.held > self.limit // WEIGHED_PART:
+            self._weighed[client] = None
+        elif client in self._weighed:
+            del self._weighed[client]
 
     def _forget_if_gone(self, client: _Client) -> None:
         """Forget a client that holds nothing, and has no connection that might be paused."""
         if not client.held and not client.reading and not client.paused:
             self._clients.pop(client.name, None)
 
-    def _note_whole(self, reader: Reader, whole_bytes: int) -> None:
+    def _note_whole(self, reader: Reader, whole_bytes: int, unsent_bytes: int) -> None:
         client = self._client_of[reader]
+        # It was read once all the same: its frame delays itself from now on.
+        if reader in client.paused and reader.is_in_frame:
+            self._resume(reader)
         # It has logged in, or is another user now.
         if client.name != reader.client:
             is_reading, is_paused = reader in client.reading, reader in client.paused
+            is_unserved = reader in client.unserved
             self._leave(reader)
             client = self._enter(reader)
             if is_reading:
                 client.reading[reader] = None
             elif is_paused:
                 client.paused[reader] = self._paused[client] = None
-        client.held += whole_bytes - self._whole[reader]
+            if is_unserved:
+                reader.serve_again()
+        client.unsent += unsent_bytes - self._unsent[reader]
+        self._grow(client, whole_bytes - self._whole[reader])
         self._whole[reader] = whole_bytes
+        self._unsent[reader] = unsent_bytes
 
     def _is_full_for(self, reader: Reader) -> bool:
         """Return whether whole requests take all the memory that a client may have."""
         whole_bytes = self.total - self._of_clients.held - self._of_strangers.held
-        return self._client_of[reader].held > self.limit - whole_bytes
+        return self._client_of[reader].held > self._free_beside(whole_bytes)
+
+    def _free_beside(self, counted: int) -> int:
+        """Return how much of the limit is free if all hold so much; each may hold as much.
+
+        What clients hold above that is not counted: they have to take it back themselves.
+        """
+        free = self.limit - counted
+        if not self._weighed:
+            return free
+        left = free + sum(client.held for client in self._weighed)
+        # The least first. Those that come after one have to share what it leaves.
+        sharing = len(self._weighed) + 1
+        for client in sorted(self._weighed, key=lambda client: client.held):
+            share = left // sharing
+            if client.held > share:
+                # Or one that takes no responses would stop all the others (fault strangers-5).
+                return left - (sharing - 1) * max(share, self.limit // WEIGHED_PART)
+            left -= client.held
+            sharing -= 1
+        return free
 
     # ---- balance
 
@@ -201,10 +280,15 @@ class QueuedBytes:
         # Frames that may never be completed take only a part of the limit from those who send
         # none (fault security-2).
         counted -= self._of_clients.excess + self._of_strangers.excess
-        free = self.limit - counted
+        free = self._free_beside(counted)
 
         was_short = self._is_short
         self._is_short = free < 0
+        most_unsent = max(free, self.limit // WEIGHED_PART)
+        if reader is not None:
+            self._hold_back_if_due(self._client_of[reader], most_unsent)
+        if self._held_back:
+            self._serve_again(most_unsent)
         if not self._is_short:
             if reader is not None:
                 self._hold_to_share(reader, free)
@@ -228,6 +312,26 @@ class QueuedBytes:
         if client.is_over:
             self._stop_reading([reader] if was_over else list(client.reading))
 
+    def _hold_back_if_due(self, client: _Client, most_unsent: int) -> None:
+        """Have a client wait that does not take its responses (fault strangers-6)."""
+        if client.unsent > most_unsent:
+            self._held_back[client] = None
+            self.holds_back = True
+
+    def _serve_again(self, most_unsent: int) -> None:
+        """Serve those clients again that have taken responses."""
+        for client in list(islice(self._held_back, LOOKED_AT)):
+            del self._held_back[client]
+            if client.unsent > most_unsent:
+                self._held_back[client] = None
+                continue
+            self.holds_back = bool(self._held_back)
+            unserved, client.unserved = client.unserved, {}
+            for reader in unserved:
+                reader.serve_again()
+            for tell in self.when_room:
+                tell()
+
     def _stop_reading(self, readers: list[Reader]) -> None:
         """Pause those that are between two frames, but those of brokers, strangers and new ones."""
         for reader in readers:
@@ -235,18 +339,16 @@ class QueuedBytes:
             if reader.is_brokers:
                 # Brokers are always read: their fetches end the produce requests that hold memory.
                 client.reading.pop(reader, None)
-            elif reader in client.paused:
-                self._note_read_while_paused(reader)
             # A new connection is read until bytes arrive: they show whether a broker sends them.
-            elif reader.was_read and not reader.is_in_frame and not reader.is_stranger:
+            elif (
+                reader in client.reading
+                and reader.was_read
+                and not reader.is_in_frame
+                and not reader.is_stranger
+            ):
                 client.reading.pop(reader, None)
                 client.paused[reader] = self._paused[client] = None
                 reader.pause_reading()
-
-    def _note_read_while_paused(self, reader: Reader) -> None:
-        """Hand a connection over that was read once all the same, and is within a frame now."""
-        if reader.is_in_frame:
-            self._resume(reader)
 
     def _resume_readers(self, free: int) -> None:
         """Resume as many connections as there is room for, at least one that has a share left."""

@@ -102,8 +102,11 @@ class Server:
     def port(self) -> int:
         return self.ports["PLAINTEXT"]
 
-    async def client(self, listener: str = "PLAINTEXT", receive_buffer_bytes: int = 0) -> Client:
+    async def client(
+        self, listener: str = "PLAINTEXT", receive_buffer_bytes: int = 0, address: str = "127.0.0.1"
+    ) -> Client:
         sock = socket.socket()
+        sock.bind((address, 0))
         if receive_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         sock.setblocking(False)

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 from typing import Any
 
+import attrs
 import pytest
 
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE
-from broker.network.fair_line import NOBODY, FairLine
+from broker.network.fair_line import NOBODY, FairLine, Owner
 from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -87,6 +88,67 @@ async def test_work_for_a_thread_is_done_in_one() -> None:
             get_ident, 20_000, lambda: None, lambda ident: ident, NOBODY
         )
         assert await outcome(purgatory, wait) not in (None, get_ident())
+
+
+# ---- answers that are made in turns
+
+
+@attrs.define(eq=False)
+class LongAnswer:
+    """Work that takes some turns, and notes when it begins and ends."""
+
+    name: str
+    notes: list[str]
+    turns: int = 3
+
+    def go_on(self) -> Any:
+        self.turns -= 1
+        self.notes.append(self.name)
+        return None if self.turns else self.name
+
+
+@pytest.mark.fault("strangers-6")
+async def test_long_answers_of_a_client_are_made_one_after_the_other_and_few_at_once() -> None:
+    purgatory = Purgatory()
+    made = deferred(purgatory)
+    notes: list[str] = []
+    names = ["a1", "a2", *(f"{client}1" for client in "bcdef")]
+    waits = {
+        name: made.respond_in_turns(
+            LongAnswer(name, notes).go_on,
+            20_000,
+            lambda: "late",
+            Owner(name[0], int(name[1])),
+        )
+        for name in names
+    }
+    assert notes == names, "one turn at once: most answers need no other"
+    done = [outcome(purgatory, wait) for wait in waits.values()]
+    assert await asyncio.gather(*done) == names
+    ends = [notes.index(name, len(names)) for name in names]
+    a1, a2, *others = ends
+    assert a1 < min(*others) < max(*others[:3]) < a2
+    assert max(others[:3]) < min(others[3:])
+    assert made.answers.waiting == 0
+
+
+@pytest.mark.fault("strangers-6")
+@pytest.mark.virtual_time
+async def test_a_long_answer_whose_client_is_gone_is_given_up() -> None:
+    purgatory = Purgatory()
+    made = deferred(purgatory)
+    notes: list[str] = []
+    made.answers.may_enter = lambda client: False
+    wait = made.respond_in_turns(
+        LongAnswer("a", notes).go_on, LATE_MS, lambda: "late", Owner("a", 1)
+    )
+    assert isinstance(wait, Wait)
+    await asyncio.sleep(0)
+    assert made.answers.waiting == 1
+    assert await outcome(purgatory, wait) == "late"
+    await asyncio.sleep(0)
+    assert made.answers.waiting == 0
+    assert notes == ["a"]
 
 
 # ---- through dispatcher and connection

@@ -359,6 +359,31 @@ def test_a_controller_may_name_more_partitions_than_a_client() -> None:
         dispatcher(handlers, authorizer=REFUSING).dispatch(data, ORIGIN)
 
 
+@pytest.mark.fault("strangers-6")
+def test_requests_of_brokers_are_told_by_their_first_bytes() -> None:
+    update = UpdateMetadataRequest(
+        controller_id=1, controller_epoch=1, ungrouped_partition_states=(), live_brokers=()
+    )
+
+    def fetch(replica_id: int) -> memoryview:
+        request = FetchRequest(
+            replica_id=replica_id, max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[]
+        )
+        return frame(ApiKey.FETCH, 11, request)
+
+    believing = dispatcher({})
+    for data in (frame(ApiKey.UPDATE_METADATA, 0, update), fetch(1)):
+        assert believing.is_from_broker(data, ORIGIN)
+        assert believing.is_from_broker(data[:20], ORIGIN)
+        assert not believing.is_from_broker(data[:9], ORIGIN)
+        assert not dispatcher({}, authorizer=REFUSING).is_from_broker(data, ORIGIN)
+        assert not dispatcher({}, broker_listeners={"B"}).is_from_broker(data, ORIGIN)
+        acting = allowing((Operation.CLUSTER_ACTION, CLUSTER))
+        assert dispatcher({}, authorizer=acting).is_from_broker(data, ORIGIN)
+    assert not believing.is_from_broker(fetch(-1), ORIGIN)
+    assert not believing.is_from_broker(memoryview(b""), ORIGIN)
+
+
 @pytest.mark.fault("security-5")
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_a_follower_may_fetch_from_more_partitions_than_a_consumer(version: int) -> None:

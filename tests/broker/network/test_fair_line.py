@@ -136,3 +136,18 @@ def test_a_client_is_a_user_or_an_address_where_nobody_logs_in(
     origin: Origin, owner: Owner
 ) -> None:
     assert owner_of(origin) == owner
+
+
+@pytest.mark.fault("strangers-6")
+def test_who_may_not_enter_keeps_nobody_waiting_and_goes_on_when_it_may() -> None:
+    outside = {"a"}
+    those = Those(FairLine(1, 1, may_enter=lambda client: client not in outside))
+    those.come("a1", "b1", "c1")
+    assert those.inside == ["b1"]
+    those.serve()
+    assert those.inside == ["b1", "c1"]
+    those.line.go_on()
+    assert those.inside == ["b1", "c1"]
+    outside.clear()
+    those.line.go_on()
+    assert those.inside == ["b1", "c1", "a1"]

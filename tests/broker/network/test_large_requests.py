@@ -461,6 +461,28 @@ async def test_what_only_asks_does_not_wait_for_what_looks_up_times(flooded: Flo
     assert await flooded.is_served(JUST_LARGE, client(5))
 
 
+@pytest.mark.fault("strangers-6")
+async def test_no_large_answer_begins_for_a_client_without_room_but_others_go_on(
+    threads: CountingThreads,
+) -> None:
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+    full = {client(1).connection_id.split(":")[0]}
+    stage.large.has_room_for = lambda name: name not in full
+    of_full = asyncio.ensure_future(
+        stage.ask(ApiKey.DESCRIBE_GROUPS, 5, groups(AT_ONCE_ELEMENTS + 1), client(1))
+    )
+    await until(lambda: stage.waiting == 1, "it waits")
+    await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, groups(AT_ONCE_ELEMENTS + 1), client(2))
+    stage.large.go_on()
+    assert (stage.waiting, of_full.done()) == (1, False)
+    full.clear()
+    stage.large.go_on()
+    dispatched = await of_full
+    described = read(dispatched, ApiKey.DESCRIBE_GROUPS, 5).groups
+    assert len(described) == AT_ONCE_ELEMENTS + 1
+
+
 def times(size: int) -> ListOffsetsRequest:
     partitions = [
         ListOffsetsRequestPartition(partition_index=index, timestamp=1) for index in range(size)

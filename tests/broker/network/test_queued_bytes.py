@@ -8,6 +8,7 @@ import pytest
 from broker.network.queued_bytes import (
     CLIENT_FREE_BYTES,
     READ_BYTES,
+    WEIGHED_PART,
     QueuedBytes,
     Reader,
     default_queued_bytes,
@@ -29,6 +30,7 @@ class Connection:
     client: str = attrs.field(init=False)
     has_unread: bool = True
     is_read: bool = True
+    is_served: bool = True
 
     def __attrs_post_init__(self) -> None:
         self.client = self.name
@@ -39,11 +41,19 @@ class Connection:
     def resume_reading(self) -> None:
         self.is_read = True
 
-    def holds(self, size: int, is_in_frame: bool = False) -> None:
+    def serve_again(self) -> None:
+        self.is_served = True
+
+    def serve(self) -> bool:
+        """Try to be served."""
+        self.is_served = self.queued.may_serve(self)
+        return self.is_served
+
+    def holds(self, size: int, is_in_frame: bool = False, unsent: int = 0) -> None:
         """Keep so many bytes."""
         self.was_read = True
         self.is_in_frame = is_in_frame
-        self.queued.update(self, size)
+        self.queued.update(self, size, unsent)
 
 
 _: Reader = Connection("", QueuedBytes(0))
@@ -70,13 +80,101 @@ def of_client(name: str, made: list[Connection]) -> list[Connection]:
     return made
 
 
+def crowd(queued: QueuedBytes) -> list[Connection]:
+    """Make clients that hold as much as the limit together, each too little to be weighed."""
+    made = [Connection(f"of a crowd {number}", queued) for number in range(WEIGHED_PART)]
+    for connection in made:
+        queued.add(connection)
+        connection.holds(queued.limit // WEIGHED_PART)
+    return made
+
+
 def test_beyond_the_limit_none_is_read() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c = connections("abc", queued)
+    crowd(queued)
     b.holds(1)
-    a.holds(LIMIT)
     assert read(a, b, c) == ""
     assert queued.total == LIMIT + 1
+
+
+@pytest.mark.fault("strangers-5")
+def test_what_one_client_holds_beyond_its_share_is_not_counted_against_the_others() -> None:
+    """Nobody can make it take its responses."""
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    a.holds(3 * LIMIT)
+    assert read(a, b, c) == "bc"
+    b.holds(LIMIT // 3)
+    assert read(a, b, c) == "bc"
+    b.holds(LIMIT // 2 + 1)
+    assert read(a, b, c) == "c"
+    c.holds(LIMIT // 3)
+    assert read(a, b, c) == ""
+    c.holds(LIMIT // 4 - 1)
+    assert read(a, b, c) == "c"
+    b.holds(0)
+    assert read(a, b, c) == "bc"
+    assert queued.total == 3 * LIMIT + LIMIT // 4 - 1
+
+
+@pytest.mark.fault("strangers-5")
+def test_many_that_hold_very_much_leave_room_for_one_more() -> None:
+    queued = QueuedBytes(LIMIT)
+    greedy = connections("abcdefghijkl", queued)
+    (other,) = connections("o", queued)
+    for connection in greedy:
+        connection.holds(LIMIT)
+    other.holds(LIMIT // 14)
+    assert read(*greedy, other) == "o"
+    other.holds(LIMIT // 13)
+    assert read(*greedy, other) == ""
+
+
+@pytest.mark.fault("strangers-6")
+def test_client_is_served_again_when_it_has_taken_responses() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, new = of_client("greedy", connections("abn", queued))
+    (other,) = connections("o", queued)
+    room: list[str] = []
+    queued.when_room.append(lambda: room.append("!"))
+    # Requests make room when they are served.
+    a.holds(2 * LIMIT)
+    assert b.serve()
+    a.holds(2 * LIMIT, unsent=LIMIT // 2 + 1)
+    assert (b.serve(), new.serve(), other.serve()) == (False, False, True)
+    assert (queued.has_room_for("greedy"), queued.has_room_for("o")) == (False, True)
+    a.holds(LIMIT, unsent=LIMIT // 2)
+    assert (b.is_served, new.is_served, a.serve(), room) == (True, True, True, ["!"])
+    assert not queued.holds_back
+
+
+@pytest.mark.fault("strangers-6")
+def test_brokers_and_who_logs_in_are_served_whatever_others_hold() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, broker, stranger = of_client("greedy", connections("abs", queued))
+    broker.is_brokers = stranger.is_stranger = True
+    broker.holds(2 * LIMIT, unsent=2 * LIMIT)
+    assert a.serve(), "brokers take their responses"
+    a.holds(2 * LIMIT, unsent=2 * LIMIT)
+    assert (a.serve(), broker.serve(), stranger.serve()) == (False, True, True)
+    # It waits as the address, not as the user that it is now.
+    a.client = "alice"
+    a.holds(0)
+    assert a.is_served
+
+
+@pytest.mark.fault("strangers-6")
+def test_no_client_is_held_back_for_good_when_those_who_did_not_take_responses_are_gone() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b = of_client("greedy", connections("ab", queued))
+    a.holds(LIMIT, unsent=LIMIT)
+    assert not b.serve()
+    queued.remove(a)
+    assert b.is_served
+    b.holds(LIMIT, unsent=LIMIT)
+    queued.remove(b)
+    assert not queued.holds_back
 
 
 def test_client_has_half_of_the_limit_and_others_are_read_on() -> None:
@@ -102,18 +200,20 @@ def test_client_has_as_much_as_others_leave_free_so_that_there_is_room_for_one_m
     assert read(a, b, c) == "abc"
     b.holds(4 * LIMIT)
     a.holds(6 * LIMIT + 1)
-    assert read(a, b, c) == "c"
-    c.holds(LIMIT - 1)
+    assert read(a, b, c) == "bc"
+    c.holds(LIMIT)
+    b.holds(4 * LIMIT + 1)
     assert read(a, b, c) == "c"
 
 
 def test_turn_to_be_read_again_goes_round_over_clients() -> None:
     queued = QueuedBytes(LIMIT)
-    filling, *_ = connections("f", queued)
     greedy = of_client("greedy", connections("abcdef", queued))
     other = connections("o", queued)
-    filling.holds(LIMIT + 1)
-    filling.holds(LIMIT - 1)
+    crowd(queued)
+    (last,) = connections("l", queued)
+    last.holds(1)
+    last.holds(0)
     assert read(*greedy, *other) == "a"
     queued.rotate()
     assert read(*greedy, *other) == "ao"
@@ -146,9 +246,11 @@ def test_who_logs_in_takes_what_it_holds_along() -> None:
 
 
 def test_those_of_brokers_are_read_on() -> None:
-    a, b, broker = connections("abB", QueuedBytes(LIMIT))
+    queued = QueuedBytes(LIMIT)
+    a, b, broker = connections("abB", queued)
     broker.is_brokers = True
-    a.holds(LIMIT + 1)
+    crowd(queued)
+    a.holds(1)
     assert read(a, b, broker) == "B"
 
 
@@ -156,35 +258,41 @@ def test_a_connection_just_made_is_read_once() -> None:
     """Its first request shows whether it is the controller's."""
     queued = QueuedBytes(LIMIT)
     (a,) = connections("a", queued)
-    a.holds(LIMIT + 1)
+    crowd(queued)
+    a.holds(1)
     new = Connection("n", queued)
     queued.add(new)
-    a.holds(LIMIT + 2)
+    a.holds(2)
     assert read(a, new) == "n"
     new.holds(100)
     assert read(a, new) == ""
 
 
 def test_the_oldest_go_on_first_as_many_as_there_is_room_for() -> None:
-    queued = QueuedBytes(LIMIT)
+    queued = QueuedBytes(2 * READ_BYTES * WEIGHED_PART)
     a, b, c, d, e = connections("abcde", queued)
-    a.holds(LIMIT + 1)
-    a.holds(LIMIT - 2 * READ_BYTES)
-    assert read(a, b, c, d, e) == "ab"
-    b.holds(READ_BYTES)
-    assert read(a, b, c, d, e) == "abc"
-    c.holds(READ_BYTES + 1)
+    *_, other, last = crowd(queued)
+    a.holds(1)
     assert read(a, b, c, d, e) == ""
     a.holds(0)
-    assert read(a, b, c, d, e) == "d"
+    assert read(a, b, c, d, e) == "a"
+    last.holds(0)
+    assert read(a, b, c, d, e) == "abc"
+    c.holds(2 * READ_BYTES)
+    b.holds(1)
+    assert read(a, b, c, d, e) == ""
+    other.holds(0)
+    assert read(a, b, c, d, e) == "e"
 
 
 def test_where_nothing_moves_those_behind_go_on_in_time() -> None:
     queued = QueuedBytes(LIMIT)
     made = connections("abcde", queued)
-    made[0].holds(LIMIT + 1)
-    made[0].holds(LIMIT)
-    for behind in ("b", "bc", "bcd", "bcde", "bcde"):
+    crowd(queued)
+    (last,) = connections("l", queued)
+    last.holds(1)
+    last.holds(0)
+    for behind in ("a", "ab", "abc", "abcd", "abcde", "abcde"):
         assert read(*made) == behind
         queued.rotate()
 
@@ -198,7 +306,7 @@ def test_of_frames_that_fill_the_limit_the_oldest_comes_to_its_end() -> None:
     a.holds(4 * READ_BYTES, is_in_frame=True)
     assert read(a, b, c, idle) == "ai"
     a.holds(4 * READ_BYTES)  # whole, and its request waits
-    assert read(a, b, c, idle) == "b"
+    assert read(a, b, c, idle) == "bi"
     a.holds(0)
     b.holds(0)
     assert read(a, b, c, idle) == "abci"
@@ -225,26 +333,27 @@ def test_who_sends_nothing_while_it_is_let_on_gives_way() -> None:
 
 def test_what_a_lost_connection_held_is_free_again() -> None:
     queued = QueuedBytes(LIMIT)
-    a, b, c = connections("abc", queued)
+    a, b = connections("ab", queued)
+    lost, *_ = crowd(queued)
     b.holds(1)
-    a.holds(LIMIT + 1, is_in_frame=False)
-    assert read(a, b, c) == ""
-    queued.remove(a)
-    assert queued.total == 1
-    assert read(b, c) == "bc"
+    assert read(a, b) == ""
+    queued.remove(lost)
+    assert queued.total == LIMIT - LIMIT // WEIGHED_PART + 1
+    assert read(a, b) == "a"
 
 
 def test_what_connections_have_left_behind_counts_until_it_is_let_go() -> None:
     queued = QueuedBytes(LIMIT)
-    a, b = connections("ab", queued)
-    a.holds(LIMIT)
-    let_go = queued.keep(a, LIMIT)
-    queued.remove(a)
+    (b,) = connections("b", queued)
+    gone, *_ = crowd(queued)
+    part = LIMIT // WEIGHED_PART
+    let_go = queued.keep(gone, part)
+    queued.remove(gone)
     assert (queued.total, read(b)) == (LIMIT, "b")
     b.holds(1)
     assert read(b) == ""
     let_go()
-    assert (queued.total, read(b)) == (1, "b")
+    assert (queued.total, read(b)) == (LIMIT - part + 1, "b")
 
 
 # ---- incomplete frames
@@ -257,7 +366,8 @@ def test_while_whole_requests_fill_the_limit_no_other_is_completed() -> None:
     a, b, c = connections("abc", queued)
     for connection in (a, b, c):
         connection.holds(2 * READ_BYTES, is_in_frame=True)
-    a.holds(LIMIT + 1)
+    crowd(queued)
+    a.holds(1)
     assert read(a, b, c) == ""
     for _ in range(5):
         queued.rotate()
