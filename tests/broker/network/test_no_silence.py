@@ -264,6 +264,7 @@ async def test_bytes_that_are_taken_before_their_turn_have_a_bound() -> None:
         sending.cancel()
 
 
+@pytest.mark.fault("outside-O18")
 async def test_who_sends_and_reads_nothing_is_idle_all_the_same() -> None:
     async with serving(ECHO, **FIXED) as server, piped(server, False, FIXED_BYTES) as pipe:
         sending = asyncio.ensure_future(pipe.send_each(200_000, lambda n: ask(n, "k" * 50)))
