@@ -212,7 +212,7 @@ class GroupHandlers:
             ApiKey.FIND_COORDINATOR: partial(
                 find_coordinator.handle,
                 cache,
-                self.cluster.creator.create,
+                self.cluster.creator.create_internal,
                 internal_topics(self.config.offsets, self.config.transactions),
             ),
             ApiKey.DESCRIBE_GROUPS: partial(
@@ -278,7 +278,7 @@ class ProducerHandlers:
         existing = self.cluster.cache.key_partition_count(OFFSETS_TOPIC)
         # A broker with another setting may be the one that creates it (fault groups-4).
         if not existing:
-            add_offsets_to_txn.begin_topic(self.cluster.creator.create, topic)
+            add_offsets_to_txn.begin_topic(self.cluster.creator.create_internal, topic)
         return existing or topic.partitions
 
 

@@ -32,7 +32,7 @@ class AutomaticTopics:
         # Coordinators need theirs, so auto.create.topics.enable does not matter.
         topic = internal_topics(self.config.offsets, self.config.transactions).get(name)
         if topic is not None:
-            self.creator.create(name, topic.partitions, topic.replication_factor, topic.properties)
+            self.creator.create_internal(topic)
             return topic.partitions
 
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:

@@ -14,12 +14,16 @@ from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 @frozen
 class InternalTopic:
-    """A topic as it is created by the first who needs it."""
+    """A topic as it is created by the first who needs it.
+
+    `replication_setting` is the setting of the broker that `replication_factor` is from.
+    """
 
     name: str
     partitions: int
     replication_factor: int
     properties: Mapping[str, str]
+    replication_setting: str
 
 
 def internal_topics(
@@ -32,12 +36,14 @@ def internal_topics(
             offsets.topic_num_partitions,
             offsets.topic_replication_factor,
             topic_properties(offsets),
+            "offsets.topic.replication.factor",
         ),
         InternalTopic(
             TRANSACTIONS_TOPIC,
             transactions.topic_num_partitions,
             transactions.topic_replication_factor,
             transactions_topic_properties(transactions),
+            "transaction.state.log.replication.factor",
         ),
     )
     return {topic.name: topic for topic in topics}

@@ -17,16 +17,19 @@ from collections.abc import Callable, Hashable, Mapping
 
 import attrs
 
+from broker.cluster.internal_topics import InternalTopic
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import Assignment, PlannedTopic, check_count, checked_size
 from broker.process.zk_retry import retry_until_connected
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
 from zk.znodes import EntityConfig, TopicAssignment
 
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 100  # further creations wait
+REFUSED_AGAIN_S = 30.0
+"""Time between two lines of the log on a topic that coordinators need, and that cannot be made."""
 
 
 @attrs.define(eq=False)
@@ -53,6 +56,7 @@ class TopicCreator:
         self._touch = touch
         self._rng = rng
         self._in_flight: dict[str, Creation] = {}
+        self._refused_s: dict[str, float] = {}
         self._queue: asyncio.Queue[Creation] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
 
@@ -102,6 +106,29 @@ class TopicCreator:
         assignment = self.place(partitions, replication_factor)
         topic = PlannedTopic(name, assignment, dict(configs or {}))
         return self.create_assigned(checked_size(topic))
+
+    def create_internal(self, topic: InternalTopic) -> Creation:
+        """Create a topic that coordinators need, and say in the log why it cannot be created.
+
+        Raises ApiError.
+        """
+        try:
+            return self.create(
+                topic.name, topic.partitions, topic.replication_factor, topic.properties
+            )
+        except ApiError as error:
+            # Clients ask again and again.
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._refused_s.get(topic.name, float("-inf")) >= REFUSED_AGAIN_S:
+                self._refused_s[topic.name] = now_s
+                logger.error(
+                    "topic %s, which coordinators need, cannot be created: %s "
+                    "(%s; it passes if more brokers are starting)",
+                    topic.name,
+                    error.detail,
+                    topic.replication_setting,
+                )
+            raise
 
     def create_assigned(self, topic: PlannedTopic) -> Creation:
         """Create a topic whose replicas are chosen already."""

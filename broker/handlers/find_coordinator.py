@@ -33,8 +33,8 @@ _KEPT_IN: Mapping[int, tuple[str, Callable[[str], Resource]]] = {
 }
 """Type of key -> the topic that keeps such keys, and what a sender must be allowed to describe."""
 
-CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]
-"""Name, partitions, replication factor, settings. Returns at once; raises ApiError."""
+CreateTopic = Callable[[InternalTopic], object]
+"""Begins to create a topic. Returns at once; raises ApiError."""
 
 
 def handle(
@@ -44,9 +44,9 @@ def handle(
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    """Name the coordinator of each key; COORDINATOR_NOT_AVAILABLE while there is none.
+    """Name the coordinator of each key; COORDINATOR_NOT_AVAILABLE and why while there is none.
 
-    Raises ApiError if there is but one key, and none can be named.
+    Raises ApiError if the type of the keys is unknown.
     """
     if request.key_type not in _KEPT_IN:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type}")
@@ -63,7 +63,7 @@ def handle(
             coordinators=[_find_or_refuse(find, key) for key in request.coordinator_keys]
         )
 
-    coordinator = find(request.key)
+    coordinator = _find_or_refuse(find, request.key)
     return FindCoordinatorResponse(
         error_code=coordinator.error_code,
         error_message=coordinator.error_message,
@@ -79,7 +79,9 @@ def _find_or_refuse(
     try:
         return find(key)
     except ApiError as error:
-        return no_coordinator(key, error.code)
+        # Why there is none is worth to be read; who may not ask learns nothing.
+        is_missing = error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return no_coordinator(key, error.code, error.detail if is_missing else None)
 
 
 def _find(
@@ -116,7 +118,8 @@ def _find_leader(
 def create_missing(create_topic: CreateTopic, topic: InternalTopic) -> None:
     """Begin to create the topic. Raises ApiError COORDINATOR_NOT_AVAILABLE."""
     try:
-        create_topic(topic.name, topic.partitions, topic.replication_factor, topic.properties)
+        create_topic(topic)
     except ApiError as error:
         # Too few brokers, perhaps: the client asks again.
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        reason = f"{topic.name} cannot be created: {error.detail or error.code.name}"
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason) from error

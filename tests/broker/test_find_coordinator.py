@@ -1,10 +1,8 @@
 """FindCoordinator through its handler."""
 
-from collections.abc import Mapping
-
 import pytest
 
-from broker.cluster.internal_topics import internal_topics
+from broker.cluster.internal_topics import InternalTopic, internal_topics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
 from broker.network.request_context import RequestContext
@@ -38,10 +36,11 @@ class Topics:
         self.refusal = refusal
         self.created: list[Created] = []
 
-    def create(self, name: str, partitions: int, factor: int, configs: Mapping[str, str]) -> None:
+    def create(self, topic: InternalTopic) -> None:
         if self.refusal is not None:
-            raise ApiError(self.refusal)
-        self.created.append((name, partitions, factor, dict(configs)))
+            raise ApiError(self.refusal, "too few brokers")
+        settings = dict(topic.properties)
+        self.created.append((topic.name, topic.partitions, topic.replication_factor, settings))
 
 
 def cache_with(*leaders: int, topic: str = OFFSETS_TOPIC) -> MetadataCache:
@@ -93,9 +92,9 @@ def find(
 
 
 def refusal(cache: MetadataCache, topics: Topics, key_type: int = 0) -> ErrorCode:
-    with pytest.raises(ApiError) as refused:
-        find(cache, topics, key_type=key_type)
-    return refused.value.code
+    refused = find(cache, topics, key_type=key_type)
+    assert (refused.node_id, refused.host, refused.port) == (-1, "", -1)
+    return ErrorCode(refused.error_code)
 
 
 def test_coordinator_is_the_leader_of_the_partition_the_group_hashes_to() -> None:
@@ -120,6 +119,8 @@ def test_first_question_creates_the_topic_and_is_told_to_come_again() -> None:
 def test_topic_that_cannot_be_created_is_no_error_of_the_asker() -> None:
     topics = Topics(ErrorCode.INVALID_REPLICATION_FACTOR)
     assert refusal(cache_with(), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    reason = find(cache_with(), topics).error_message
+    assert reason == "__consumer_offsets cannot be created: too few brokers"
 
 
 def test_partition_without_a_live_leader_has_no_coordinator() -> None:
@@ -153,4 +154,6 @@ def test_coordinator_of_a_transactional_id_leads_the_partition_it_hashes_to() ->
 
 
 def test_keys_that_are_neither_groups_nor_transactions_are_invalid() -> None:
-    assert refusal(cache_with(0, 0, 0, 0), Topics(), 2) is ErrorCode.INVALID_REQUEST
+    with pytest.raises(ApiError) as refused:
+        find(cache_with(0, 0, 0, 0), Topics(), key_type=2)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.cluster.internal_topics import InternalTopic
 from broker.cluster.topic_creation import TopicCreator
 from protocol.errors import ApiError, ErrorCode
 from tests.stage.clock import run_in_virtual_time
@@ -137,3 +138,24 @@ async def test_more_replicas_than_brokers_are_refused_before_anything_is_done(si
         site.creator.create("t", 1, 3)
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
     assert not site.creator.is_creating("t")
+
+
+def test_topic_that_coordinators_need_and_cannot_have_is_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = InternalTopic("__consumer_offsets", 50, 3, {}, "offsets.topic.replication.factor")
+
+    @on_site
+    async def ask_again_and_again(site: Site) -> None:
+        for _ in range(70):
+            with pytest.raises(ApiError, match="larger than available brokers: 2"):
+                site.creator.create_internal(topic)
+            await asyncio.sleep(1)
+
+    ask_again_and_again()
+    assert len(caplog.messages) == 3
+    assert set(caplog.messages) == {
+        "topic __consumer_offsets, which coordinators need, cannot be created: Replication factor: "
+        "3 larger than available brokers: 2. (offsets.topic.replication.factor; it passes if more "
+        "brokers are starting)"
+    }
