@@ -24,6 +24,7 @@ strangers, who have yet to log in, count up to an eighth, and delay strangers al
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -33,6 +34,8 @@ import attrs
 from broker.network.incomplete_frames import LOOKED_AT, READ_BYTES, IncompleteFrames, Reader
 
 __all__ = ["READ_BYTES", "QueuedBytes", "Reader", "default_queued_bytes"]
+
+logger = logging.getLogger(__name__)
 
 CLIENTS_PART = 2
 """The part of the limit for incomplete frames of clients, as a divisor; half as much for one."""
@@ -67,6 +70,10 @@ class _Client:
     reading: dict[Reader, None] = attrs.field(factory=dict)
     paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
     unserved: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
+    was_seen: bool = False
+    """True if it was held back at an earlier look."""
+    is_told: bool = False
+    """True if the log has a line of that, which it has once while the client is connected."""
 
 
 @attrs.define(eq=False)
@@ -172,6 +179,7 @@ class QueuedBytes:
         Call it from time to time. It also resumes reading if there is room and no bytes move.
         """
         self._balance(None)
+        self._tell_of_held_back()
         self._of_clients.rotate()
         self._of_strangers.rotate()
 
@@ -326,11 +334,24 @@ class QueuedBytes:
                 self._held_back[client] = None
                 continue
             self.holds_back = bool(self._held_back)
+            client.was_seen = False
             unserved, client.unserved = client.unserved, {}
             for reader in unserved:
                 reader.serve_again()
             for tell in self.when_room:
                 tell()
+
+    def _tell_of_held_back(self) -> None:
+        for client in list(islice(self._held_back, LOOKED_AT)):
+            if client.was_seen and not client.is_told:
+                client.is_told = True
+                logger.warning(
+                    "%s does not take its responses, %d bytes: until it does, its requests wait "
+                    "(queued.max.request.bytes)",
+                    client.name,
+                    client.unsent,
+                )
+            client.was_seen = True
 
     def _stop_reading(self, readers: list[Reader]) -> None:
         """Pause those that are between two frames, but those of brokers, strangers and new ones."""

@@ -149,6 +149,26 @@ def test_client_is_served_again_when_it_has_taken_responses() -> None:
     assert not queued.holds_back
 
 
+def test_the_log_names_a_client_once_that_goes_on_taking_no_responses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queued = QueuedBytes(LIMIT)
+    (a,) = connections("a", queued)
+    queued.rotate()
+    a.holds(LIMIT, unsent=LIMIT)
+    a.holds(0)
+    queued.rotate()
+    a.holds(LIMIT, unsent=LIMIT)
+    queued.rotate()
+    assert caplog.messages == []
+    for _ in range(5):
+        queued.rotate()
+    assert caplog.messages == [
+        f"a does not take its responses, {LIMIT} bytes: until it does, its requests wait "
+        "(queued.max.request.bytes)"
+    ]
+
+
 @pytest.mark.fault("strangers-6")
 def test_brokers_and_who_logs_in_are_served_whatever_others_hold() -> None:
     queued = QueuedBytes(LIMIT)
