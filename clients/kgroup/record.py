@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import attrs
 import click
 
-from clients.command_line.output import Target, report, target_options
+from clients.command_line.output import Failure, Target, report, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
@@ -50,11 +52,32 @@ def command(target: Target, data: Path | None, keep: int, interval: float) -> No
         asyncio.run(record(target, data, keep, interval))
 
 
+@attrs.define(eq=False)
+class Troubles:
+    """What cannot be read: one line of stderr when it begins, and one when it works again."""
+
+    _told: Collection[str] = ()
+
+    def look(self, failures: Sequence[Failure]) -> None:
+        """Tell what has changed since the last look."""
+        report(
+            attrs.evolve(failure, message=f"{failure.message}; trying again")
+            for failure in failures
+            if failure.what not in self._told
+        )
+        failing = {failure.what: None for failure in failures}
+        for what in self._told:
+            if what not in failing:
+                say(f"{what}: works again", err=True)
+        self._told = failing
+
+
 async def record(target: Target, data: Path | None, keep_ms: int, interval_s: float) -> None:
     """Record until the task is cancelled. A cluster that is away is asked again."""
     end_on_signals()
     recorder: Recorder | None = None
     is_first = True
+    troubles, away = Troubles(), Troubles()
     async with connecting(target) as sessions:
         with contextlib.ExitStack() as files:
             while True:
@@ -66,11 +89,12 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
                         say(f"recording to {path}")
                         recorder = Recorder(sessions, file)
                     await recorder.look()
-                    report(recorder.watch.failures)
+                    away.look([])
+                    troubles.look(recorder.watch.failures)
                     # Once: it is so at each look.
                     if is_first and not recorder.watch.is_tailing:
                         report(await find_hidden_groups(sessions.admin))
                     is_first = False
                 except KgroupError as error:
-                    say(f"error: {error}; trying again", err=True)
+                    away.look([Failure.of("cluster", error)])
                 await asyncio.sleep(interval_s)

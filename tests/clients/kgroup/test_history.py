@@ -11,6 +11,8 @@ from uuid import uuid4
 import pytest
 
 from clients.admin import Admin, NewTopic
+from clients.command_line.output import Failure
+from clients.kgroup.record import Troubles
 from clients.watching.history_file import HistoryFile
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
@@ -102,9 +104,26 @@ def test_recording_begins_when_the_cluster_comes(
             assert recording.stderr.readline().endswith("; trying again\n")
         assert recording.stdout is not None
         assert recording.stdout.readline().startswith(f"recording to {tmp_path}/kgroup/")
+        assert recording.stderr.readline() == "cluster: works again\n"
         recording.send_signal(signal.SIGINT)
-        recording.communicate(timeout=DEADLINE_S)
-    assert recording.returncode == 0
+        _, errors = recording.communicate(timeout=DEADLINE_S)
+    assert (recording.returncode, errors) == (0, "")
+
+
+def test_what_cannot_be_read_has_a_line_when_it_begins_and_when_it_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    troubles = Troubles()
+    away = [Failure("broker 1", "ClientError", "no response")]
+    hidden = Failure("t-0", "ClientError", "no leader")
+    for failures in ([], away, away, [*away, hidden], [hidden], [hidden], []):
+        troubles.look(failures)
+    assert capsys.readouterr().err.splitlines() == [
+        "error: broker 1: no response; trying again",
+        "error: t-0: no leader; trying again",
+        "broker 1: works again",
+        "t-0: works again",
+    ]
 
 
 def test_health_tells_a_group_that_stands_still_from_one_that_reads(
