@@ -73,6 +73,8 @@ class LogOffsets:
     markers_from: int | None = None
     """From here to the end there are only markers of transactions, and perhaps before it; None
     where nobody looked, or there are records (`clients.groups.marker_tails`)."""
+    high_watermark: int | None = None
+    """Where `end` is the last stable offset, and a commit is behind that."""
 
     @property
     def records_end(self) -> int | None:

@@ -192,7 +192,26 @@ class GroupReader:
             for group in groups
             for partition in group.partitions & logs.keys()
         ]
+
+        # Behind the last stable offset a log may go on, or end.
+        if self.isolation:
+            behind = {
+                partition
+                for partition, offset in committed
+                if (end := logs[partition].end) is not None and (offset or 0) > end
+            }
+            ends = await self._or_failure("high watermarks", self._high_watermarks(behind))
+            logs |= {
+                partition: attrs.evolve(logs[partition], high_watermark=_offset(ends, partition))
+                for partition in behind
+            }
         return await self.tails.look(self.sessions.admin.cluster, logs, committed)
+
+    async def _high_watermarks(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ListedOffset]:
+        times = dict.fromkeys(partitions, LATEST_TIME)
+        return await self.sessions.admin.list_offsets(times, waits_for_topics=False)
 
     async def group(self, group: str) -> GroupFacts:
         """Return the facts of one group, also of an unknown one."""

@@ -14,7 +14,16 @@ from clients.groups.group_facts import (
     OffsetTimes,
     host_of,
 )
-from clients.groups.lag import Lag, Position, age_of, lag_of, time_lag_of
+from clients.groups.lag import (
+    ADVICE,
+    OUT_OF_RANGE,
+    REASONS,
+    Lag,
+    Position,
+    age_of,
+    lag_of,
+    time_lag_of,
+)
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -45,7 +54,8 @@ def duration(ms: int | None) -> str:
     return " ".join(parts[:2]) or "0s"
 
 
-def _never_negative(lag: int | None) -> str:
+def never_negative(lag: int | None) -> str:
+    """Return the text of a lag for people."""
     return plain(None if lag is None else max(lag, 0))
 
 
@@ -74,7 +84,7 @@ OFFSET_COLUMNS = (
     Column("PARTITION", 10),
     Column("CURRENT-OFFSET", 15),
     Column("LOG-END-OFFSET", 15),
-    Column("LAG", 15, text=_never_negative, style=_style_of_lag),
+    Column("LAG", 15, text=never_negative, style=_style_of_lag),
     Column("CONSUMER-ID", 15),
     Column("HOST", 15),
     Column("CLIENT-ID"),
@@ -199,8 +209,6 @@ def _offset_item(
     current = facts.current_offset(partition)
     lag = lag_of(current, log)
 
-    # A position out of range explains a strange lag.
-    is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
     committed_at_ms = times.committed_at_ms
     if in_zookeeper is not None and facts.winner(partition) == "zookeeper":
         committed_at_ms = in_zookeeper.committed_at_ms
@@ -220,7 +228,8 @@ def _offset_item(
         "kafka_offset": in_kafka.offset if in_kafka else None,
         "wins": facts.winner(partition),
         "diverged": facts.is_diverged(partition),
-        "position": lag.position.value if is_flagged else None,
+        # A position out of range explains a strange lag.
+        "position": lag.position.flag,
         "committed_at_ms": committed_at_ms,
         # A broker's clock may be ahead of ours, and so ZooKeeper's.
         "age_ms": None if committed_at_ms is None else age_of(committed_at_ms, now_ms),
@@ -258,11 +267,32 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
     unknown = sum(1 for item in rows if item["log_end_offset"] is None)
     without = f", {unknown} of them unknown" if unknown else ""
+    for position, place in OUT_OF_RANGE.items():
+        outside = sum(1 for item in rows if item["position"] == position.value)
+        without += f", {outside} of them committed {place}" if outside else ""
     if not total:
         return f"{head}, no lag in {of}{without}"
     largest, where = max(lags, key=lambda pair: pair[0])
     place = f"{where['topic']}-{where['partition']}"
     return f"{head}, lag {total} in {of}{without}, most {largest} in {place}"
+
+
+def position_remarks(group_id: str, items: Collection[Item]) -> list[str]:
+    """Return the texts for stderr on committed offsets that are out of their logs' range."""
+    texts = []
+    for position, place in OUT_OF_RANGE.items():
+        outside = [item for item in items if item.get("position") == position.value]
+        if not outside:
+            continue
+        first = outside[0]
+        log = f"{first['log_start_offset']} to {first['log_end_offset']}"
+        more = f", and {len(outside) - 1} more" if len(outside) > 1 else ""
+        texts.append(
+            f"Warning: Consumer group '{group_id}' has committed {place}: "
+            f"{first['topic']}-{first['partition']} at {first['current_offset']}, where the log is "
+            f"from {log}{more}; {REASONS[position]}: {ADVICE}."
+        )
+    return texts
 
 
 def total_lag(items: Iterable[Item]) -> int:

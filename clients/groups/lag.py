@@ -10,7 +10,10 @@ The rules are those that monitors have converged on after years of bugs:
 - Nothing but markers of transactions behind the commit: lag 0. Markers have offsets, and a consumer
   does not commit behind them.
 - Commit beyond the log end (the log was truncated or recreated): `lag` stays negative for programs,
-  `shown` is 0 for people, and the position is flagged.
+  `shown` is 0 for people, and the position is flagged. Behind the last stable offset, and not
+  behind the log's end, are the commits of a group that reads what is not committed: lag 0.
+
+A position that is flagged is out of range: a consumer goes on where `auto.offset.reset` says.
 
 The lag in time is the age of the first record that is not consumed. The time of a record is its
 producer's, whose clock may be ahead: the age of one dated in the future is unknown, and never 0.
@@ -34,6 +37,23 @@ class Position(Enum):
     BEYOND_LOG_END = "beyond-log-end"
     UNKNOWN = "unknown"
     """The log's end could not be read (no leader)."""
+
+    @property
+    def flag(self) -> str | None:
+        """The value, of a position that people have to know of; else None."""
+        return self.value if self in OUT_OF_RANGE else None
+
+
+OUT_OF_RANGE = {
+    Position.BELOW_LOG_START: "before the log's start",
+    Position.BEYOND_LOG_END: "beyond the log's end",
+}
+REASONS = {
+    Position.BELOW_LOG_START: "records were deleted unread",
+    Position.BEYOND_LOG_END: "the log was truncated, or its topic made again",
+}
+ADVICE = "a consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it"
+"""What to know of a commit that is out of range."""
 
 
 @frozen
@@ -85,6 +105,10 @@ def lag_of(committed: int | None, log: LogOffsets) -> Lag:
     if committed is None or start is None:
         log_length = log.end - (log.start or 0)
         return Lag(0 if log_length == 0 else None, Position.NONE, log_length)
+
+    # The last stable offset is no end for those who read what is not committed.
+    if log.end < committed <= (log.high_watermark or 0):
+        return Lag(0, Position.IN_RANGE, 0)
 
     # The log was truncated or created again after the commit.
     if committed > log.end:

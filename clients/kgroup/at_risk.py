@@ -8,7 +8,7 @@ import click
 
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.printing import say
-from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration
+from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration, never_negative
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.kgroup.events import Age
 from clients.watching.offset_risk import find_risks, judge_risks
@@ -20,7 +20,7 @@ COLUMNS = (
     Column("RISK", 16),
     Column("IN", 8, key="in_ms", text=duration),
     Column("CURRENT-OFFSET", 15),
-    Column("LAG"),
+    Column("LAG", text=never_negative),
 )
 
 
@@ -40,9 +40,10 @@ Examples:
 def command(target: Target, groups: tuple[str, ...], within: int, output: str) -> None:
     """Show what GROUPS, by default all, will lose: offsets that expire, records deleted unread.
 
-    RISK is offset-expires, records-deleted, or overtaken where retention has deleted records that
-    the group has not consumed. Times of deletion are the earliest ones: a segment is deleted as a
-    whole.
+    RISK is offset-expires, records-deleted, overtaken where retention has deleted records that
+    the group has not consumed, or beyond-log-end where its offset is behind the last record: a
+    consumer then goes on where its auto.offset.reset says. Times of deletion are the earliest ones:
+    a segment is deleted as a whole.
     """
     listing, notes = asyncio.run(risks_of(target, groups, within))
     for note in notes:

@@ -37,6 +37,7 @@ from clients.groups.group_view import (
     OUR_MEMBER_COLUMNS,
     STATE_COLUMNS,
     member_items,
+    position_remarks,
     remark,
     state_item,
     summary,
@@ -239,6 +240,8 @@ async def offsets_view(
     """Return a row for each partition, and a summary of each group."""
     rows_of, remarks = await read_offset_rows(reader, groups, wanted.topics, wanted.keys)
     summaries = [summary(group, rows_of[group.group]) for group in groups]
+    for group_id, rows in rows_of.items():
+        remarks = [*remarks, *position_remarks(group_id, rows)]
     items = [
         item
         for rows in rows_of.values()

@@ -52,12 +52,13 @@ COLUMNS = (
     Column("#MEMBERS"),
     Column("#PARTITIONS"),
 )
-# The title names the group, and every column is to fit. UNSUBSCRIBED is left out where it says
-# nothing.
+SOMETIMES = {"unsubscribed", "position"}
+"""Columns that are left out where they say nothing."""
+# The title names the group, and every column is to fit.
 PARTITION_COLUMNS = tuple(
     attrs.evolve(column, min_width=0, wide=False)
     for column in OFFSET_COLUMNS
-    if (not column.wide or column.key == "unsubscribed") and column.key != "group"
+    if (not column.wide or column.key in SOMETIMES) and column.key != "group"
 )
 HELP = "l lag · r rate · n name · ↑↓ choose · Enter look into · ← back · q quit"
 OTHER_LINES = 5
@@ -227,8 +228,8 @@ class Screen:
         )
         columns: Sequence[Column] = COLUMNS
         if self.view.group is not None:
-            has_unsubscribed = any(row.get("unsubscribed") for row in rows)
-            columns = [c for c in PARTITION_COLUMNS if has_unsubscribed or c.key != "unsubscribed"]
+            silent = {key for key in SOMETIMES if not any(row.get(key) for row in rows)}
+            columns = [column for column in PARTITION_COLUMNS if column.key not in silent]
 
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(self._fitted(self._title()) + "\n", "bold")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import Position, age_of, lag_of, next_offset, time_lag_of
+from clients.groups.lag import age_of, lag_of, next_offset, time_lag_of
 from clients.groups.recorded_groups import RecordedGroup
 from clients.watching.commit_history import Commit, Owners
 from protocol.topic_partition import TopicPartition
@@ -37,7 +37,6 @@ def partition_items(
         owner = owners.get(partition)
         start = next_offset(offset, log)
         next_record_ms = None if start is None else unread_since_ms.get((partition, start))
-        is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
         items.append(
             {
                 "group": group_id,
@@ -51,7 +50,7 @@ def partition_items(
                 "host": owner.host if owner else None,
                 "client_id": owner.client_id if owner else None,
                 "unsubscribed": subscribed is not None and partition.topic not in subscribed,
-                "position": lag.position.value if is_flagged else None,
+                "position": lag.position.flag,
                 "committed_at_ms": at_ms if at_ms >= 0 else None,
                 "age_ms": age_of(at_ms, now_ms) if at_ms >= 0 else None,
                 "time_lag_ms": time_lag_of(lag, next_record_ms, now_ms),

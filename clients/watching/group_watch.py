@@ -143,7 +143,14 @@ class GroupWatch:
                 if failed.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     failures.append(Failure.of(str(partition), failed.failure()))
                     if (former := self.logs.get(partition)) is not None:
-                        logs[partition] = LogOffsets(former.start, former.end)
+                        # What was committed since has been read: the log was so long.
+                        newest = max(
+                            group.offsets[partition].offset
+                            for group in groups.values()
+                            if partition in group.offsets
+                        )
+                        known_end = None if former.end is None else max(former.end, newest)
+                        logs[partition] = LogOffsets(former.start, known_end)
                 continue
             logs[partition] = LogOffsets(start.offset, end.offset)
 

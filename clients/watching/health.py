@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from clients.groups.group_facts import LogOffsets
-from clients.groups.lag import age_of, lag_of
+from clients.groups.lag import ADVICE, REASONS, Position, age_of, lag_of
 from clients.watching.commit_history import Commit
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -42,6 +42,8 @@ class Case:
     unread_since_ms: int | None
     """When the first record behind the last commit was written, if it is known."""
     is_subscribed: bool
+    position: Position
+    log: LogOffsets
 
     @property
     def count(self) -> int:
@@ -135,6 +137,19 @@ RULES = (
         UNKNOWN,
         "the end of its log could not be read; see if it has a leader",
     ),
+    # A consumer does not go on where it was.
+    Rule(
+        lambda c: c.position is Position.BEYOND_LOG_END,
+        WARN,
+        "its offset {c.last_offset} is beyond the log's end {c.log.end}: "
+        f"{REASONS[Position.BEYOND_LOG_END]}; {ADVICE}",
+    ),
+    Rule(
+        lambda c: c.position is Position.BELOW_LOG_START and (c.lag == 0 or c.count < MIN_COMMITS),
+        WARN,
+        "its offset {c.last_offset} is before the log's start {c.log.start}: "
+        f"{REASONS[Position.BELOW_LOG_START]}; {ADVICE}",
+    ),
     Rule(
         lambda c: c.count < MIN_COMMITS,
         UNKNOWN,
@@ -204,14 +219,17 @@ def judge_partition(
 
     commits = [commit for commit in commits if commit.offset is not None]
     last = commits[-1] if commits else None
+    lag = lag_of(last.offset if last else None, log)
     # What is dated after the last one was so by a clock that was set since, and makes no span.
     case = Case(
         [c for c in commits if last and last.at_ms - window_ms <= c.at_ms <= last.at_ms],
-        lag_of(last.offset, log).shown if last else None,
+        lag.shown if last else None,
         now_ms,
         window_ms,
         unread_since_ms,
         is_subscribed,
+        lag.position,
+        log,
     )
     rule = next(rule for rule in RULES if rule.holds(case))
 

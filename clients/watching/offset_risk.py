@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.groups.group_view import duration
-from clients.groups.lag import Position
+from clients.groups.lag import ADVICE, REASONS, Position
 
 Item = Mapping[str, Any]
 
 EXPIRES = "offset-expires"
 DELETED = "records-deleted"
 OVERTAKEN = "overtaken"
+BEYOND = Position.BEYOND_LOG_END.value
 
 
 def find_risks(items: Sequence[Item], within_ms: int) -> list[dict[str, Any]]:
     """Return a row for each risk of the rows of `describe`, the nearest first.
 
-    `in_ms` is the time until it happens; where retention has overtaken a group it is 0.
+    `in_ms` is the time until it happens; where a committed offset is out of range it is 0.
     """
     risks = []
     for item in items:
@@ -26,6 +27,8 @@ def find_risks(items: Sequence[Item], within_ms: int) -> list[dict[str, Any]]:
             continue
         if item["position"] == Position.BELOW_LOG_START.value:
             risks.append(_risk(item, OVERTAKEN, 0))
+        elif item["position"] == BEYOND:
+            risks.append(_risk(item, BEYOND, 0))
         elif item["deleted_in_ms"] is not None and item["deleted_in_ms"] <= within_ms:
             risks.append(_risk(item, DELETED, item["deleted_in_ms"]))
         if item["expires_in_ms"] is not None and item["expires_in_ms"] <= within_ms:
@@ -44,7 +47,8 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
     if not risks:
         return f"nothing is lost within {duration(within_ms)}"
     advice = {
-        OVERTAKEN: "records were deleted unread: raise retention.ms of the topic",
+        OVERTAKEN: f"{REASONS[Position.BELOW_LOG_START]}: raise retention.ms of the topic",
+        BEYOND: f"{REASONS[Position.BEYOND_LOG_END]}: {ADVICE}",
         DELETED: "consume faster, or raise retention.ms of the topic",
         EXPIRES: "start a member, commit again, or raise offsets.retention.minutes",
     }
@@ -54,6 +58,6 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
         first = same[0]
         where = f"{first['group']} on {first['topic']}-{first['partition']}"
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        when = "now" if risk == OVERTAKEN else f"in {duration(first['in_ms'])}"
+        when = "now" if risk in (OVERTAKEN, BEYOND) else f"in {duration(first['in_ms'])}"
         sentences.append(f"{risk} {when}: {where}{more}: {advice[risk]}")
     return "; ".join(sentences)

@@ -91,7 +91,7 @@ const PARTITION_COLUMNS = [
   ["Status", null, (item) => status(item.status, item.why)],
   ["Offset", null, (item) => number(item.current_offset), true],
   ["End", null, (item) => number(item.log_end_offset), true],
-  ["Lag", null, (item) => number(item.lag), true],
+  ["Lag", null, (item) => number(item.lag === null ? null : Math.max(item.lag, 0)), true],
   ["Time lag", null, (item) => duration(item.time_lag_ms), true],
   ["Owner", null, (item) => (item.client_id ? `${item.client_id} ${item.host}` : "–")],
   ["Committed", null, (item) => (item.age_ms === null ? "–" : `${duration(item.age_ms)} ago`), true],

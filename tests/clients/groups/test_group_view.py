@@ -21,6 +21,7 @@ from clients.groups.group_view import (
     duration,
     member_items,
     offset_items,
+    position_remarks,
     remark,
     state_item,
     summary,
@@ -154,6 +155,22 @@ def test_without_a_commit_an_empty_log_is_no_lag() -> None:
 def test_an_offset_outside_the_log_is_flagged(committed: int, lag: int, position: str) -> None:
     items = offset_items(committing(p0=committed), {T0}, {T0: LogOffsets(10, 25)}, now_ms=0)
     assert only(items, "lag", "position") == [(lag, position)]
+
+
+def test_offsets_outside_their_logs_have_a_remark_of_what_a_consumer_does() -> None:
+    logs = {T0: LogOffsets(10, 25), T1: LogOffsets(0, 8)}
+    advice = "a consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it."
+    items = offset_items(committing(p0=3, p1=9), {T0, T1}, logs, now_ms=0)
+    assert position_remarks("g", items) == [
+        "Warning: Consumer group 'g' has committed before the log's start: flights-0 at 3, where "
+        f"the log is from 10 to 25; records were deleted unread: {advice}",
+        "Warning: Consumer group 'g' has committed beyond the log's end: flights-1 at 9, where the "
+        f"log is from 0 to 8; the log was truncated, or its topic made again: {advice}",
+    ]
+    both = offset_items(committing(p0=26, p1=9), {T0, T1}, logs, now_ms=0)
+    (remark,) = position_remarks("g", both)
+    assert "flights-0 at 26, where the log is from 10 to 25, and 1 more; " in remark
+    assert position_remarks("g", offset_items(committing(p0=25), {T0}, logs, now_ms=0)) == []
 
 
 def test_without_a_leader_the_committed_offset_is_shown_and_the_lag_unknown() -> None:

@@ -202,7 +202,19 @@ def test_an_offset_beyond_the_log_end_is_flagged_and_its_lag_no_less_than_zero_f
     commit(cluster, "beyond", {0: 1000})
     (item,) = described(cluster, "beyond")
     assert (item["lag"], item["position"]) == (end_offsets(cluster)[0] - 1000, "beyond-log-end")
-    assert cluster.run("kgroup", "describe", "beyond").stdout.splitlines()[1].split()[5] == "0"
+    shown = cluster.run("kgroup", "describe", "beyond", "--verbose")
+    assert shown.stdout.splitlines()[1].split()[5] == "0"
+    end = end_offsets(cluster)[0]
+    assert (
+        f"committed beyond the log's end: rows-0 at 1000, where the log is from 0 to {end}; "
+        in (shown.stderr)
+    )
+    assert "no lag in 1 partition, 1 of them committed beyond the log's end" in shown.stderr
+    risks = cluster.run("kgroup", "at-risk", "beyond")
+    row = risks.stdout.splitlines()[1].split()
+    assert (row[3], row[-1]) == ("beyond-log-end", "0")
+    health = cluster.run("kgroup", "health", "beyond")
+    assert (health.returncode, "1000 is beyond the log's end" in health.stdout) == (1, True)
 
 
 def test_a_group_nobody_knows_fails_and_the_others_are_shown(cluster: DevCluster) -> None:

@@ -6,6 +6,10 @@ import attrs
 import pytest
 
 from clients.admin import EARLIEST_TIME, Admin
+from clients.command_line.sessions import Sessions
+from clients.groups.group_facts import CoordinatorFacts, GroupFacts
+from clients.groups.group_reader import GroupReader
+from clients.groups.lag import Position, lag_of
 from clients.watching.group_watch import GroupWatch
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -28,7 +32,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from protocol.registry import API
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
 
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -42,6 +46,9 @@ class RefusingBroker(ScriptedBroker):
     def __init__(self, refuses_at: ApiKey, offset_fetch_version: int) -> None:
         super().__init__({OFFSETS_TOPIC: 1, FLIGHTS.topic: 1})
         self.offset = 5
+        self.has_leader = True
+        self.ends = [9, 9]
+        """The high watermark, and the last stable offset."""
         self.refuses_at_metadata = refuses_at is ApiKey.METADATA
         listed = [
             ListGroupsResponseGroup(group_id=name, protocol_type="consumer") for name in GROUPS
@@ -85,8 +92,10 @@ class RefusingBroker(ScriptedBroker):
             partitions = [
                 ListOffsetsResponsePartition(
                     partition_index=asked.partition_index,
-                    error_code=0,
-                    offset=0 if asked.timestamp == EARLIEST_TIME else 9,
+                    error_code=0 if self.has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                    offset=0
+                    if asked.timestamp == EARLIEST_TIME
+                    else self.ends[request.isolation_level],
                 )
                 for asked in topic.partitions
             ]
@@ -135,3 +144,30 @@ async def test_groups_are_asked_at_the_rate_that_is_given() -> None:
         await GroupWatch(admin, max_requests_per_second=2).refresh()
         asked = [len(request.groups) for request in broker.asked(ApiKey.OFFSET_FETCH)]
         assert asked == [2, 1]
+
+
+async def test_a_commit_since_the_leader_went_is_not_beyond_the_end_that_was_seen_last() -> None:
+    async with RefusingBroker(ApiKey.METADATA, 8) as broker, Admin(broker.bootstrap) as admin:
+        watch = GroupWatch(admin)
+        await watch.refresh()
+        broker.has_leader, broker.offset = False, 12
+        await watch.refresh()
+        assert [failure.what for failure in watch.failures] == ["flights-0"]
+        assert lag_of(12, watch.logs[FLIGHTS]).position is Position.IN_RANGE
+
+
+@pytest.mark.parametrize(
+    ("committed", "lag", "position"),
+    [(6, 1, "in-range"), (9, 0, "in-range"), (10, -3, "beyond-log-end")],
+)
+async def test_a_commit_behind_the_last_stable_offset_alone_is_in_range(
+    committed: int, lag: int, position: str
+) -> None:
+    # A transaction is open from 7 on, and the group reads what is not committed.
+    at_coordinator = CoordinatorFacts("Empty", offsets={FLIGHTS: OffsetAndMetadata(committed)})
+    async with RefusingBroker(ApiKey.METADATA, 8) as broker, Admin(broker.bootstrap) as admin:
+        broker.ends = [9, 7]
+        reader = GroupReader(Sessions(admin, None), isolation=1)
+        logs = await reader.logs_of([GroupFacts("a", coordinator=at_coordinator)])
+        judged = lag_of(committed, logs[FLIGHTS])
+        assert (judged.lag, judged.position.value) == (lag, position)

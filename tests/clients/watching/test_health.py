@@ -77,6 +77,16 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("nor has it a leader", {"lag": None, "is_subscribed": False}, DROPPED, "no member"),
     ("no commit", {"offsets": [], "lags": []}, UNKNOWN, "it has no commit"),
     ("no leader", {"lag": None}, UNKNOWN, "could not be read"),
+    ("beyond the log's end", {"lag": -1}, WARN, "its offset 5000 is beyond the log's end 4999: "),
+    ("so at few commits", {"offsets": [9], "lags": [0], "lag": -9}, WARN, "beyond the log's end 0"),
+    (
+        "before the start of an empty log",
+        {"offsets": [1, 2, 3], "lags": [0] * 3, "lag": 4, "start": 7},
+        WARN,
+        "its offset 3 is before the log's start 7: ",
+    ),
+    ("before the start at few commits", {"offsets": [1], "lags": [0], "start": 7}, WARN, "before"),
+    ("before the start, silent", {"start": 5002, "now_ms": 900_001}, STOP, "7 records behind"),
     ("two commits", {"offsets": [1, 2], "lags": [0, 0]}, UNKNOWN, "2 of 3 commits within 600 s"),
     ("three", {"offsets": [1, 2, 3], "lags": [2, 1, 0], "lag": 0}, OK, "no lag"),
     ("no lag, whatever was", {"offsets": BACK, "lag": 0, "now_ms": 10**9}, OK, "no lag"),
@@ -106,10 +116,10 @@ def judge(given: dict[str, Any]) -> PartitionHealth:
     """Judge five commits within 400 s and a lag of 9, unless a row says something else."""
     settings = {"offsets": GROWING, "lags": [5] * 5, "lag": 9, "now_ms": 600_000} | given
     own = commits(settings.pop("offsets"), settings.pop("lags"))
-    lag = settings.pop("lag")
+    lag, start = settings.pop("lag"), settings.pop("start", 0)
     log = LogOffsets()
     if lag is not None:
-        log = LogOffsets(0, lag + ((own[-1].offset or 0) if own else 0))
+        log = LogOffsets(start, lag + ((own[-1].offset or 0) if own else 0))
     return judge_partition(own, log, **settings)
 
 

@@ -35,6 +35,15 @@ def test_what_is_due_in_time_is_at_risk_and_the_nearest_comes_first() -> None:
     )
 
 
+def test_an_offset_beyond_the_logs_end_is_a_risk_of_now_and_what_a_consumer_does_is_said() -> None:
+    risks = find_risks([row("made again", position="beyond-log-end")], HOUR)
+    assert [(risk["risk"], risk["in_ms"]) for risk in risks] == [("beyond-log-end", 0)]
+    assert judge_risks(risks, HOUR) == (
+        "beyond-log-end now: made again on t-0: the log was truncated, or its topic made again: a "
+        "consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it"
+    )
+
+
 def test_an_offset_that_is_overdue_goes_now() -> None:
     (risk,) = find_risks([row("g", expires_in_ms=-5)], HOUR)
     assert risk["in_ms"] == 0
