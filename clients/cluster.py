@@ -521,7 +521,7 @@ class Cluster:
                 await self._find_registered(self._find_brokers)
                 return await self._connections.first_answer(self._registered, ask)
             except NoBrokersAvailable as second:
-                reasons = filter(None, map(str, (failure, second)))
+                reasons = filter(None, dict.fromkeys(map(str, (failure, second))))
                 raise NoBrokersAvailable("; ".join(reasons)) from second
 
     def ask_another(self) -> None:

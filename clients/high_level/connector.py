@@ -378,6 +378,7 @@ class ConsumerConnector:
             Counter(feed.partition.topic for feed in owned),
             {name: stream.queue_size for name, stream in self._queues.items()},
             self._rebalance_error,
+            {feed.partition: feed.trouble for feed in owned if feed.trouble is not None},
         )
 
     async def shutdown(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 RESET_TIMES = {"smallest": EARLIEST_TIME, "largest": LATEST_TIME}
 
-SILENCE_S = 30.0
-"""A failed broker is not worth a warning, since others lead after its session. One that does not
-respond for longer than this, and is still named as leader, is."""
+SILENCE_S = 5.0
+"""What passes sooner is not worth a warning: an election, a broker that is started again. A broker
+that cannot be read from for longer, and is still named as leader, is."""
 
 PATIENCE_S = 1.0
 """Time for a response beside `fetch.wait.max.ms`; then leaders are looked up while it is waited
@@ -57,11 +57,16 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 
 @attrs.define(eq=False)
 class Silence:
-    """The time since when a broker cannot be read from, and what was logged about it."""
+    """The time since when something cannot be read, and what was logged about it."""
 
     since_s: float
     _is_logged: bool = False
     _is_warned: bool = False
+
+    @property
+    def is_warned(self) -> bool:
+        """True if it had a warning, so that its end is news too."""
+        return self._is_warned
 
     def level(self, now_s: float) -> int:
         """Return the level for another failure: INFO at first, WARNING once when it has lasted."""
@@ -80,8 +85,9 @@ class Silence:
 class BrokerFetcher:
     """Reads partitions from one broker over one connection. It ends without partitions.
 
-    `silences` has the brokers that cannot be read from. `look_again` has leaders looked up: one
-    that has moved takes its feeds away, however long this broker is waited for.
+    `silences` has the brokers that cannot be read from, by id, and the topics, by name.
+    `look_again` has leaders looked up: one that has moved takes its feeds away, however long this
+    broker is waited for.
     """
 
     config: StreamsConfig
@@ -89,7 +95,7 @@ class BrokerFetcher:
     connect: Callable[[], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
     meters: Meters
-    silences: dict[int, Silence] = attrs.field(factory=dict)
+    silences: dict[int | str, Silence] = attrs.field(factory=dict)
     look_again: Callable[[], None] = lambda: None
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -118,12 +124,10 @@ class BrokerFetcher:
                 continue
 
             try:
-                with self._looking_meanwhile():
+                with self._looking_meanwhile(ready):
                     await self._serve(ready)
             except (ClientError, ApiError) as error:
-                now = asyncio.get_running_loop().time()
-                level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
-                logger.log(level, "fetching stops until leaders are looked up again: %s", error)
+                self._note_silence(self.feeds, str(error))
                 # A refused login will not pass: the application has to know.
                 if isinstance(error, AuthenticationFailed):
                     for feed in self.feeds:
@@ -144,8 +148,24 @@ class BrokerFetcher:
         due = feed.fetch_offset is None and self.config.auto_offset_reset != "none"
         return due or feed.stream.has_room
 
+    def _note_silence(self, feeds: Feeds, reason: str) -> None:
+        """Keep and log why the broker cannot be read from."""
+        for feed in feeds:
+            feed.trouble = reason
+        now = asyncio.get_running_loop().time()
+        level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
+        text = "broker %d: fetching stops until leaders are looked up again: %s"
+        logger.log(level, text, self.broker_id, reason)
+
+    def _note_response(self, key: int | str) -> None:
+        """Note that a broker or a topic can be read: its next failure is a new silence."""
+        silence = self.silences.pop(key, None)
+        if silence is not None and silence.is_warned:
+            name = f"broker {key}" if isinstance(key, int) else key
+            logger.warning("%s: fetching goes on", name)
+
     @contextmanager
-    def _looking_meanwhile(self) -> Iterator[None]:
+    def _looking_meanwhile(self, asked: Sequence[PartitionFeed]) -> Iterator[None]:
         """Have leaders looked up while the block takes too long: a stopped broker is silent."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle
@@ -153,6 +173,7 @@ class BrokerFetcher:
         def look() -> None:
             nonlocal timer
             self.look_again()
+            self._note_silence(filter(self._is_ours, asked), "no response")
             timer = loop.call_later(PATIENCE_S, look)
 
         timer = loop.call_later(self.config.fetch_wait_max_ms / 1000 + PATIENCE_S, look)
@@ -190,8 +211,7 @@ class BrokerFetcher:
             isolation=self.config.isolation,
         )
 
-        # The broker responds; its next failure is a new silence.
-        self.silences.pop(self.broker_id, None)
+        self._note_response(self.broker_id)
         self.meters.requests[self.broker_id].mark()
 
         # A feed may have moved while the request was in flight.
@@ -200,6 +220,10 @@ class BrokerFetcher:
                 self._take(feed, offset, fetched[partition])
 
     def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
+        if feed.trouble is not None and not fetched.error:
+            self._note_response(feed.partition.topic)
+        feed.trouble = None
+
         match fetched.error:
             case ErrorCode.NONE:
                 # Back to the usual size behind a large message.
@@ -220,8 +244,15 @@ class BrokerFetcher:
                     feed.lose_place(offset)
             case error:
                 # Mostly another broker leads the partition.
-                logger.info("%s: %s", feed.partition, error.name)
+                self._note_error(feed, error)
                 self._drop([feed])
+
+    def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
+        """Keep and log why a partition cannot be read: one line for all of its topic."""
+        feed.trouble = error.name
+        now = asyncio.get_running_loop().time()
+        level = self.silences.setdefault(feed.partition.topic, Silence(now)).level(now)
+        logger.log(level, "%s: fetching stops: %s", feed.partition, error.name)
 
     def _pass_on(
         self,
@@ -283,7 +314,7 @@ class BrokerFetcher:
             response = responses.get(feed.partition)
             code = ErrorCode.of(response.error_code) if response else ErrorCode.UNKNOWN_SERVER_ERROR
             if response is None or code is not ErrorCode.NONE:
-                logger.info("%s: no offset to reset to: %s", feed.partition, code.name)
+                self._note_error(feed, code)
                 self._drop([feed])
                 continue
 
@@ -317,7 +348,7 @@ class Fetchers:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     meters: Meters
     look_again: Callable[[], None] = lambda: None
-    _silences: dict[int, Silence] = attrs.field(factory=dict)
+    _silences: dict[int | str, Silence] = attrs.field(factory=dict)
     _running: dict[tuple[int, int], BrokerFetcher] = attrs.field(factory=dict)
     """By broker id and fetcher id."""
 

@@ -26,6 +26,10 @@ LEADERLESS_S = 5.0
 
 MAX_NAMED = 3
 
+# Why a partition is not read, before anything has failed.
+UNKNOWN_LEADER = "its leader is not known yet"
+NO_LEADER = "no leader"
+
 # What the log calls the things that may fail.
 LOOKING = "looking up leaders"
 LEADERS = "leaders of all partitions"
@@ -47,6 +51,8 @@ class LeaderFinder:
     def add(self, feeds: Iterable[PartitionFeed]) -> None:
         """Find leaders for these new feeds too, at once where metadata has just been read."""
         leaderless = list(feeds)
+        for feed in leaderless:
+            feed.trouble = UNKNOWN_LEADER
         if self.cluster.is_just_read({feed.partition.topic for feed in leaderless}):
             leaderless = self._lead(leaderless)
         if leaderless:
@@ -79,6 +85,8 @@ class LeaderFinder:
                 complaints.failed(LOOKING, error, began_s, loop.time())
             except (ClientError, ApiError) as error:
                 # Brokers that cannot be asked may be back after the pause.
+                for feed in self._leaderless:
+                    feed.trouble = str(error)
                 complaints.failed(LOOKING, error, began_s, loop.time())
 
             # Feeds without a leader are looked up again after the pause.
@@ -139,7 +147,11 @@ class LeaderFinder:
             if not feed.live:
                 continue
             if leader in self.cluster.brokers:
+                # What kept its last leader from responding may last.
+                if feed.trouble in (UNKNOWN_LEADER, NO_LEADER):
+                    feed.trouble = None
                 self.lead(leader, feed)
             else:
+                feed.trouble = NO_LEADER
                 leaderless.append(feed)
         return leaderless

@@ -57,6 +57,8 @@ class ConsumerMetrics:
     rebalance_failures_per_sec: Rate
     """Failed steps of rebalances: refused by ZooKeeper, unreadable offsets, …"""
     rebalance_error: str | None
+    unreadable: Mapping[TopicPartition, str]
+    """Why partitions that are owned cannot be read now: no leader, or one that does not respond."""
     owned_partitions_count: int
     owned_partitions_count_by_topic: Mapping[str, int]
     fetch_queue_size: Mapping[tuple[str, str], int]
@@ -70,6 +72,16 @@ class ConsumerMetrics:
     messages_per_sec: Mapping[str, Rate]
     """By topic."""
     bytes_per_sec: Mapping[str, Rate]
+
+    def describe_unreadable(self) -> list[str]:
+        """Return a text for each reason for which partitions cannot be read."""
+        partitions_of: dict[str, list[TopicPartition]] = {}
+        for partition, reason in sorted(self.unreadable.items()):
+            partitions_of.setdefault(reason, []).append(partition)
+        return [
+            f"{first}{f' and {len(more)} more' if more else ''} could not be read: {reason}"
+            for reason, (first, *more) in partitions_of.items()
+        ]
 
     def by_name(self) -> dict[str, Any]:
         """Return the numbers by Kafka's names, with tags where several share a name."""
@@ -219,6 +231,7 @@ class Meters:
         owned: Mapping[str, int],
         queues: Mapping[tuple[str, str], int],
         rebalance_error: str | None,
+        unreadable: Mapping[TopicPartition, str],
     ) -> ConsumerMetrics:
         """Return all numbers as of now."""
         requests = {broker: meter.read() for broker, meter in self.requests.items()}
@@ -232,6 +245,7 @@ class Meters:
             rebalance_rate_and_time=self.rebalances.read(),
             rebalance_failures_per_sec=self.rebalance_failures.read(),
             rebalance_error=rebalance_error,
+            unreadable=unreadable,
             owned_partitions_count=sum(owned.values()),
             owned_partitions_count_by_topic=owned,
             fetch_queue_size=queues,

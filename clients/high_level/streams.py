@@ -205,6 +205,8 @@ class PartitionFeed:
     """End of what can be read, as the last response has it; -1: not known."""
     leader: int | None = None
     """Id of the broker from which the partition is fetched."""
+    trouble: str | None = None
+    """Why it cannot be read now."""
     live: bool = True
     is_paused: bool = False
     """True while the application wants no messages of the partition."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,8 @@ def command(
 
     The offset of a message is committed only after its line is written and flushed. On SIGINT or
     SIGTERM, or at the end by --max-messages or --timeout-ms, the command leaves the group cleanly
-    and exits with code 0.
+    and exits with code 0; with 1 if it ends by --timeout-ms while partitions cannot be read, as
+    where their leaders do not respond.
     """
     if sum(name is not None for name in (topic, whitelist, blacklist)) != 1:
         raise click.UsageError("name exactly one of --topic, --whitelist and --blacklist")
@@ -219,9 +220,14 @@ def command(
         work = read(target, place_of(topic, settings, option_values), writer)
 
     # A signal cancels the work, which ends it as it should.
+    unread: Sequence[str] = ()
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(work)
+        unread = asyncio.run(work)
     say(f"Processed a total of {writer.count} messages", err=True)
+
+    # That nothing new came is a good end; that nobody could tell is none.
+    if unread:
+        raise CommandFailed("; ".join(unread))
 
 
 # --- from the command line to the work
@@ -390,15 +396,19 @@ def end_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
 
 
-async def read(target: Target, place: Place, writer: MessageWriter) -> None:
-    """Write the messages of one partition."""
+async def read(target: Target, place: Place, writer: MessageWriter) -> Sequence[str]:
+    """Write the messages of one partition. What fails is raised, so nothing is returned."""
     end_on_signals()
     async with partition_stream(target, place, writer.idle_s) as stream:
         await writer.write_all([stream])
+    return ()
 
 
-async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
-    """Join the group, write its messages, leave."""
+async def consume(session: ConsumeSession, writer: MessageWriter) -> Sequence[str]:
+    """Join the group, write its messages, leave.
+
+    Returns why partitions cannot be read, if it ends because no message came.
+    """
     end_on_signals()
     connector = ConsumerConnector(session.settings)  # refuses bad settings before any change
     for note in connector.notes:
@@ -414,6 +424,7 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
     # The group is deleted after the connector has left it.
     async with deleting_new_group(session), connector:
         await writer.write_all(await join_in_time(connector, session.subscription.open(connector)))
+        return connector.metrics.describe_unreadable() if writer.is_timed_out else ()
 
 
 async def delete_offsets(target: Target, group_id: str) -> None:

@@ -38,6 +38,8 @@ class MessageWriter:
     idle_s: float | None
     skips_unreadable: bool = False
     count: int = 0
+    is_timed_out: bool = False
+    """True if it ended because no message arrived."""
     _last_at: float = 0.0
     _pumps: list[asyncio.Task[None]] = attrs.field(factory=list)
 
@@ -69,6 +71,7 @@ class MessageWriter:
                 assert self.idle_s is not None
                 # Only one stream was idle; another may have had messages meanwhile.
                 if now() - self._last_at >= self.idle_s:
+                    self.is_timed_out = True
                     self._end()
                     return
             except BrokenPipeError:

@@ -192,11 +192,10 @@ async def consume(
             if total.count == messages:
                 break
     except ConsumerTimeout:
-        say(
-            f"WARNING: read {total.count} of {messages} messages: none came for the time of "
-            "--timeout-ms",
-            err=True,
+        text = "; ".join(
+            ["none came for the time of --timeout-ms", *connector.metrics.describe_unreadable()]
         )
+        say(f"WARNING: read {total.count} of {messages} messages: {text}", err=True)
     finally:
         if interval_ms is None:
             say(total.row(monotonic_ms(), begin, clock_time()))

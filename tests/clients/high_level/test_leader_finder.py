@@ -84,9 +84,12 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
 def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:
     async def scene(work: Scene) -> None:
         work.cluster.view.leaders = {TopicPartition("t", 0): 1, TopicPartition("u", 0): 9}
-        work.finder.add([work.feed("t"), work.feed("u")])
+        feeds = [work.feed("t"), work.feed("u")]
+        work.finder.add(feeds)
+        assert {feed.trouble for feed in feeds} == {"its leader is not known yet"}
         await asyncio.sleep(1)
         assert work.led == [(1, TopicPartition("t", 0))]
+        assert [feed.trouble for feed in feeds] == [None, "no leader"]
         work.cluster.view.leaders[TopicPartition("u", 0)] = 1
         await asyncio.sleep(1)
         assert work.led[1:] == [(1, TopicPartition("u", 0))]
@@ -137,7 +140,10 @@ def test_a_cluster_that_cannot_be_asked_is_asked_again() -> None:
     async def scene(work: Scene) -> None:
         work.cluster.failures = [NoBrokersAvailable("none"), ConnectionFailed("h", 9, "lost")]
         work.cluster.view.leaders = {TopicPartition("t", 0): 1}
-        work.finder.add([work.feed("t")])
+        feed = work.feed("t")
+        work.finder.add([feed])
+        await asyncio.sleep(0.1)
+        assert feed.trouble == "none"
         await asyncio.sleep(5)
         assert work.led == [(1, TopicPartition("t", 0))]
         assert len(work.cluster.asked) == 3

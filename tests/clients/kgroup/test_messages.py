@@ -1,5 +1,6 @@
 """`kgroup produce`, `consume` and `offsets` on a running cluster."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from clients.kgroup.produce import say_interrupted
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line, first_line
 from tests.stage.waiting import DEADLINE_S, block_until
+from zk.session import KazooSession
+from zk.znodes import TopicAssignment
 
 
 @pytest.fixture
@@ -72,6 +75,24 @@ def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
     block_until(has_read_all, "all messages are read")
     assert seen == numbers(0, 3)
     assert consume(dev_cluster, *args).stdout == ""
+
+
+def test_silence_of_a_partition_that_cannot_be_read_is_a_failure(dev_cluster: DevCluster) -> None:
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+
+    # Its only replica is on a broker that is not there.
+    async def create() -> None:
+        session = KazooSession(dev_cluster.address("zookeeper"))
+        await session.start()
+        await session.create(TopicAssignment.path(topic), TopicAssignment({0: (99,)}).encode())
+        await session.close()
+
+    asyncio.run(create())
+    result = dev_cluster.run("kgroup", "consume", "--topic", topic, "--timeout-ms", "1500")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.endswith(
+        f"Processed a total of 0 messages\nerror: {topic}-0 could not be read: no leader\n"
+    )
 
 
 def test_a_reader_that_goes_away_ends_it_cleanly_and_what_was_not_written_comes_again(

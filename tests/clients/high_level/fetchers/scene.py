@@ -50,6 +50,7 @@ class Broker:
         self.sizes: list[tuple[int, int]] = []
         """Limits of the requests: (of the whole response, of its first partition)."""
         self.down = False
+        self.wait_s = WAIT_S
 
     async def connect(self) -> Any:
         return self
@@ -74,7 +75,7 @@ class Broker:
             for p in topic.partitions
         }
         self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(self.wait_s)
         return FetchResponse(
             responses=[
                 FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset, sizes[p])])

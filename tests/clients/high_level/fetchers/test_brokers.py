@@ -14,7 +14,7 @@ from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.clients.high_level.fetchers.scene import P0, WAIT_S, Broker, Scene, offsets, play
+from tests.clients.high_level.fetchers.scene import P0, P1, WAIT_S, Broker, Scene, offsets, play
 
 
 def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
@@ -100,5 +100,55 @@ def test_a_broker_that_goes_is_no_news_until_it_is_said_to_lead_for_long(
             await asyncio.sleep(1)
             expected = ["INFO"] if second < SILENCE_S else ["INFO", "WARNING"]
             assert levels() == expected
+        assert feed.trouble == "h:1: down"
+
+        # Its end is said too, and the next silence is another.
+        caplog.clear()
+        work.broker.down = False
+        async with work:
+            await asyncio.sleep(2 * WAIT_S)
+            assert (feed.trouble, levels()) == (None, [])
+            assert caplog.messages == ["broker 7: fetching goes on"]
+
+    play(scene)
+
+
+def test_a_broker_that_does_not_respond_is_said_to_be_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.wait_s = 20
+        async with work:
+            await asyncio.sleep(4)
+            assert (feed.trouble, caplog.messages) == ("no response", [])
+            await asyncio.sleep(15)
+            text = "broker 7: fetching stops until leaders are looked up again: no response"
+            assert caplog.messages == [text]
+            await asyncio.sleep(2)
+            assert (feed.trouble, caplog.messages[1:]) == (None, ["broker 7: fetching goes on"])
+
+    play(scene)
+
+
+def test_an_error_of_a_topic_that_lasts_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        work = Scene()
+        feeds = [work.feed(P0, 0), work.feed(P1, 0)]
+        work.broker.errors = dict.fromkeys((P0, P1), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for second in range(20):
+            await work.fetcher.run()
+            assert {feed.trouble for feed in feeds} == {"TOPIC_AUTHORIZATION_FAILED"}
+            for feed in feeds:
+                work.fetcher.add(feed)
+            await asyncio.sleep(1)
+            expected = ["t-0: fetching stops: TOPIC_AUTHORIZATION_FAILED"]
+            assert caplog.messages == (expected if second >= SILENCE_S else [])
+
+        work.broker.errors = {}
+        async with work:
+            await asyncio.sleep(2 * WAIT_S)
+            assert caplog.messages[1:] == ["t: fetching goes on"]
 
     play(scene)
