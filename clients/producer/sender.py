@@ -76,6 +76,9 @@ def monotonic_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
+SILENCE_S = 5.0
+"""Time without a response to a request before the log has a line: a stopped broker is silent."""
+
 LOOK_MS = 1000
 """Time between two looks at the clock while records are in hand, which tell of a stall."""
 
@@ -112,6 +115,8 @@ class Sender:
             self._sequences = transactions.numbers
 
         self._progress: asyncio.Future[None] | None = None
+        self._in_flight: dict[asyncio.Future[Any], tuple[float, int, list[Batch]]] = {}
+        """When each request was sent, the oldest first, to which broker, and its batches."""
 
         # ---- turns
         self._tasks: asyncio.TaskGroup | None = None
@@ -219,6 +224,10 @@ class Sender:
         self._look_due_s = max(self._look_due_s, now_s)
         if late_s > STALL_S:
             self._accumulator.put_off(int(late_s * 1000), int(now_s * 1000))
+            self._in_flight = {
+                response: (sent_s + late_s, node, batches)
+                for response, (sent_s, node, batches) in self._in_flight.items()
+            }
         return int(now_s * 1000)
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
@@ -247,9 +256,19 @@ class Sender:
         self._keep_metadata_fresh(ready, tasks)
         self._send_ready(ready, tasks, now)
 
+        self._note_silence(now / 1000)
         self._undelivered.write_due(now)
         due_in_ms = self._undelivered.due_in_ms(now)
         return ready.next_check_ms if due_in_ms is None else min(ready.next_check_ms, due_in_ms)
+
+    def _note_silence(self, now_s: float) -> None:
+        """Log brokers that have not responded for long."""
+        for sent_s, node, batches in self._in_flight.values():
+            if now_s - sent_s < SILENCE_S:
+                return
+            more = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
+            reason = f"no response for {now_s - sent_s:.0f} s to a batch of {batches[0].partition}"
+            self._complain(f"writing to broker {node}", f"{reason}{more}", sent_s)
 
     def _send_ready(self, ready: Ready, tasks: asyncio.TaskGroup, now: int) -> None:
         # Without an id nothing can be numbered: wait for it, and send nothing before.
@@ -272,7 +291,7 @@ class Sender:
             if connection is None:
                 self._connect(node, tasks)
             elif connection.in_flight < self._config.max_in_flight:
-                self._send(connection, self._accumulator.drain(partitions, now), now)
+                self._send(node, connection, self._accumulator.drain(partitions, now), now)
 
     def _keep_metadata_fresh(self, ready: Ready, tasks: asyncio.TaskGroup) -> None:
         for topic in sorted(ready.leaderless)[:MOST_NAMED]:
@@ -397,7 +416,7 @@ class Sender:
         batches = self._accumulator.drain(ready.nodes.get(node, ()), now)
         self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, silence)
 
-    def _send(self, connection: Connection, drained: list[Batch], now: int) -> None:
+    def _send(self, node: int, connection: Connection, drained: list[Batch], now: int) -> None:
         batches = [batch for batch in drained if self._seal(batch)]
         if not batches:
             return
@@ -425,6 +444,7 @@ class Sender:
             # The broker is too old for the batches; another attempt would not change that.
             self._conclude_all(batches, ErrorCode.UNSUPPORTED_VERSION, now)
         else:
+            self._in_flight[response] = now / 1000, node, batches
             response.add_done_callback(partial(self._on_response, batches))
 
     def _seal(self, batch: Batch) -> bool:
@@ -471,6 +491,7 @@ class Sender:
 
     def _on_response(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
         now = self._now_ms()
+        _, node, _ = self._in_flight.pop(future)
 
         # After the end of the loop, every batch has its result already.
         if self._failure is not None or future.cancelled():
@@ -481,6 +502,8 @@ class Sender:
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, str(failure))
             return
 
+        if self._cluster.complaints.are_any:
+            self._recover(f"writing to broker {node}")
         response: ProduceResponse | None = future.result()
         if response is None:  # acks=0
             self._conclude_all(batches, ErrorCode.NONE, now)

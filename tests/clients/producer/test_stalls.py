@@ -1,6 +1,7 @@
 """A producer whose process stands still fails no record that it can send afterwards."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -61,3 +62,34 @@ def test_time_in_which_the_process_ran_counts_before_and_after_a_stall() -> None
             await sent
 
     with_producer(scenario, **SETTINGS)
+
+
+def test_a_leader_that_does_not_respond_is_named_once_and_a_stall_of_ours_is_no_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def pass_time(steps: int) -> None:
+        for _ in range(steps):
+            stand_still(0.9)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        sent = await producer.send("t", b"x")
+        await broker.received(ApiKey.PRODUCE)
+        await pass_time(2)
+        stand_still(10)
+        await pass_time(1)
+        assert caplog.messages == []
+        await pass_time(8)
+        (line,) = caplog.messages
+        named = f"writing to broker {broker.node_id}: no response for [0-9]+ s to a batch of t-0; "
+        assert re.fullmatch(f"{named}trying again", line)
+
+        # The response, late as it is, ends the silence.
+        (request,) = broker.asked(ApiKey.PRODUCE)
+        broker.answer_late(ApiKey.PRODUCE, broker.produce(request))
+        await sent
+        assert caplog.messages[1].startswith(f"writing to broker {broker.node_id}: works again")
+
+    with_producer(scenario, delivery_timeout_ms=60_000)
