@@ -237,8 +237,10 @@ class BrokerFetcher:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
-                logger.warning("%s: offset %d is out of range", feed.partition, offset)
-                if self.config.auto_offset_reset == "none":
+                reset = self.config.auto_offset_reset
+                text = "%s: offset %d is out of range; auto.offset.reset=%s decides what follows"
+                logger.warning(text, feed.partition, offset, reset)
+                if reset == "none":
                     self._raise(feed, OffsetOutOfRange(feed.partition, offset))
                 else:
                     feed.lose_place(offset)
@@ -318,7 +320,9 @@ class BrokerFetcher:
                 self._drop([feed])
                 continue
 
-            logger.info(
+            # Who was told that a place is lost is told where it goes on.
+            logger.log(
+                logging.INFO if feed.lost_offset is None else logging.WARNING,
                 "%s: reset to %s offset %d",
                 feed.partition,
                 self.config.auto_offset_reset,

@@ -212,7 +212,8 @@ class PartitionFeed:
     """True while the application wants no messages of the partition."""
     rewinds: int = 0
     """Number of times that the group was allowed to go back."""
-    _lost: int | None = None
+    lost_offset: int | None = None
+    """The offset at which the log had nothing, if that led to a reset."""
     _resets: deque[Reset] = attrs.field(factory=deque)
     """Resets that the stream has not reached, one for each of its chunks that stand for one."""
 
@@ -241,7 +242,7 @@ class PartitionFeed:
 
     def lose_place(self, offset: int) -> None:
         """Ask auto.offset.reset for the next offset, since there is nothing at `offset`."""
-        self._lost = offset
+        self.lost_offset = offset
         self.fetch_offset = None
 
     def reset(self, offset: int) -> None:
@@ -255,7 +256,7 @@ class PartitionFeed:
         self._allow_to_go_back()
 
         # The chunk holds the reset's place behind the messages that are queued.
-        self._resets.append(Reset(self._lost, offset))
+        self._resets.append(Reset(self.lost_offset, offset))
         self.start_position = None if had_uncommitted else self.position
         self.stream.put(Chunk(self, offset, offset, reset=True))
 

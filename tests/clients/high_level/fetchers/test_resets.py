@@ -106,3 +106,20 @@ def test_a_reset_of_a_feed_that_is_closed_meanwhile_reaches_nobody() -> None:
             assert feed.stream.queue_size == 0
 
     play(scene)
+
+
+def test_an_offset_out_of_range_is_logged_with_the_place_where_it_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "smallest"})
+        work.broker.logs = {P0: (10, 30), P1: (10, 30)}
+        fresh, lost = work.feed(P1, None), work.feed(P0, 99)
+        async with work:
+            assert await offsets(fresh, 1) == await offsets(lost, 1) == [10]
+
+    play(scene)
+    assert caplog.messages == [
+        "t-0: offset 99 is out of range; auto.offset.reset=smallest decides what follows",
+        "t-0: reset to smallest offset 10",
+    ]
