@@ -15,7 +15,16 @@ from broker.kbroker.topic_rows import (
     is_under_replicated,
 )
 from clients.admin.descriptions import ClusterDescription
-from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    report,
+    show,
+    target_options,
+)
 from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from protocol.topic_partition import TopicPartition
@@ -97,25 +106,33 @@ async def print_cluster(target: Target, output: str, watch: float | None, by_hos
     async with connected(target, waits_for_dead=False) as sessions:
         cluster = OverBrokers(sessions.admin)
         while True:
-            print_item(await describe_cluster(cluster, sessions.zk), output, by_host)
+            item = await describe_cluster(cluster, sessions.zk)
+            # Of partitions that are not shown nobody knows whether they are healthy.
+            hidden = await cluster.find_hidden_topics()
+            print_item(item, output, by_host, hidden if watch is None else ())
             if watch is None:
                 return
 
+            report(hidden)
             say()
             await asyncio.sleep(watch)
 
 
-def print_item(item: Item, output: str, by_host: bool) -> None:
-    """Print the cluster in one of the formats; a table comes after the unhealthy partitions."""
-    hosts = Listing("host", HOST_COLUMNS, host_items(item["brokers"]))
+def print_item(item: Item, output: str, by_host: bool, failures: Sequence[Failure] = ()) -> None:
+    """Print the cluster in one of the formats; a table comes after the unhealthy partitions.
+
+    Exits with 1 if it has failures.
+    """
+    hosts = Listing("host", HOST_COLUMNS, host_items(item["brokers"]), failures)
     if output == "json":
-        show(hosts if by_host else Listing("cluster", CLUSTER_COLUMNS, [item]), output)
+        show(hosts if by_host else Listing("cluster", CLUSTER_COLUMNS, [item], failures), output)
         return
 
     # A CSV file has the rows alone.
     if output != "csv":
         print_text(format_summary(item))
-    show(hosts if by_host else Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
+    brokers = Listing("cluster", BROKER_COLUMNS, item["brokers"], failures)
+    show(hosts if by_host else brokers, output)
 
 
 def host_items(brokers: Sequence[Item]) -> list[Item]:

@@ -17,6 +17,7 @@ from clients.admin.descriptions import (
     UserChange,
 )
 from clients.admin.verdicts import Verdicts
+from clients.command_line.output import Failure
 from protocol.acls import AclBinding, AclFilter
 from protocol.topic_partition import TopicPartition
 
@@ -53,6 +54,9 @@ class ClusterAccess(Protocol):
 
     async def list_marked_topics(self) -> Collection[str]:
         """Return the topics that are marked for deletion; brokers do not report them."""
+
+    async def find_hidden_topics(self) -> Sequence[Failure]:
+        """Return a failure if brokers may leave topics out that the client may not describe."""
 
     async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
         """Return those of `names` that no topic can be created with, though it may be deleted."""

@@ -17,6 +17,8 @@ from clients.admin.descriptions import (
     UserChange,
 )
 from clients.admin.verdicts import Verdicts
+from clients.command_line.missing_rights import find_hidden_topics
+from clients.command_line.output import Failure
 from clients.errors import UnsupportedApi
 from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ErrorCode
@@ -54,6 +56,9 @@ class OverBrokers:
 
     async def list_marked_topics(self) -> Collection[str]:
         return ()
+
+    async def find_hidden_topics(self) -> Sequence[Failure]:
+        return await find_hidden_topics(self.admin)
 
     async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
         topics = [NewTopic(name, 1, 1) for name in names]

@@ -50,6 +50,7 @@ from clients.admin.requests import create_partitions_request, create_topics_requ
 from clients.admin.user_requests import alter_request
 from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
+from clients.command_line.output import Failure
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
 from protocol.acls import AclBinding, AclFilter
@@ -156,6 +157,9 @@ class OverZooKeeper:
 
     async def list_marked_topics(self) -> Collection[str]:
         return await children_if_there(self.zk, DeleteTopic.directory())
+
+    async def find_hidden_topics(self) -> Sequence[Failure]:
+        return ()
 
     async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
         return set(names) & set(await self._list_topics())

@@ -54,7 +54,11 @@ async def choose_topics(
 
     try:
         return match_topics(names, pattern, existing)
-    except ApiError:
+    except ApiError as error:
         if if_exists:
             return {}
-        raise
+        if not await cluster.find_hidden_topics():
+            raise
+        # Brokers do not tell a topic that one may not describe from one that does not exist.
+        text = f"{error.detail}, or you may not describe it (DESCRIBE on the topic)"
+        raise ApiError(error.code, text) from None

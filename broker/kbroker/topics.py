@@ -30,6 +30,7 @@ from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, 
 from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
+    EXIT_FAILED,
     Column,
     Failure,
     KeyValue,
@@ -37,6 +38,7 @@ from clients.command_line.output import (
     Target,
     is_table,
     output_option,
+    report,
     say_done,
     show,
     show_verdicts,
@@ -99,10 +101,13 @@ Example:
 def list_topics(target: Target, output: str, pattern: str | None, exclude_internal: bool) -> None:
     """List all topics, one name a line; -o wide adds columns."""
 
+    hidden: list[Failure] = []
+
     async def collect_items() -> list[Item]:
         async with open_cluster(target, waits_for_dead=False) as cluster:
             topics = await choose_topics(cluster, (), pattern, if_exists=True)
             marked = await cluster.list_marked_topics()
+            hidden.extend(await cluster.find_hidden_topics())
 
         return [
             {
@@ -124,7 +129,10 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
             else item
             for item in items
         ]
-    show(Listing("topics", NAME_COLUMNS, items, header=False), output)
+    # Who sees some topics has a list of these; who sees none should know why.
+    errors = () if items else hidden
+    notes = [f"note: {failure.message}" for failure in hidden]
+    show(Listing("topics", NAME_COLUMNS, items, errors, header=False, summaries=notes), output)
 
 
 # --- create ---------------------------------------------------------------------------------------
@@ -277,10 +285,15 @@ def describe(
         require_name(name, pattern)
     active = [option for option, is_given in filters.items() if is_given]
 
+    hidden: list[Failure] = []
+
     async def collect_items() -> list[Item]:
         names = [name] if name is not None else []
         async with open_cluster(target, waits_for_dead=False) as cluster:
             topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
+            # Of topics that are not shown nobody knows whether they are healthy.
+            if name is None and (active or not topics):
+                hidden.extend(await cluster.find_hidden_topics())
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
             return await build_items(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(active)))
@@ -298,10 +311,10 @@ def describe(
     # With a filter, only topics that have such partitions.
     if output == "json":
         topics = [topic for topic in topics if topic["partitions"] or not active]
-        show(Listing("topics", TOPIC_COLUMNS, topics), output)
+        show(Listing("topics", TOPIC_COLUMNS, topics, hidden), output)
     elif output == "csv":
         partitions = [partition for topic in topics for partition in topic["partitions"]]
-        show(Listing("topics", PARTITION_COLUMNS, partitions), output)
+        show(Listing("topics", PARTITION_COLUMNS, partitions, hidden), output)
     else:
         for topic in topics:
             # As kafka-topics.sh: filters show partitions alone, --topics-with-overrides topics.
@@ -309,6 +322,9 @@ def describe(
             lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
                 print_text("\n".join(lines))
+        report(hidden)
+        if hidden:
+            raise click.exceptions.Exit(EXIT_FAILED)
 
 
 async def build_items(

@@ -25,6 +25,7 @@ from clients.admin import (
 from clients.admin.hanging_transactions import find_last_transactions
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.kafka_spelling import ActionGroup
+from clients.command_line.missing_rights import find_hidden_topics, find_hidden_transactions
 from clients.command_line.output import (
     Column,
     Failure,
@@ -178,14 +179,16 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of all coordinators."""
 
-    async def find() -> list[TransactionListing]:
+    async def find() -> tuple[list[TransactionListing], list[Failure]]:
         async with connected(target, waits_for_dead=False) as sessions:
-            return await sessions.admin.list_transactions(
+            listings = await sessions.admin.list_transactions(
                 states=states,
                 producer_ids=producer_ids,
                 min_duration_ms=None if duration_filter < 0 else duration_filter,
             )
+            return listings, await find_hidden_transactions(sessions.admin)
 
+    listings, hidden = asyncio.run(find())
     items = [
         {
             "transactional_id": listing.transactional_id,
@@ -193,9 +196,12 @@ def list_transactions(
             "producer_id": listing.producer_id,
             "transaction_state": listing.state,
         }
-        for listing in asyncio.run(find())
+        for listing in listings
     ]
-    show(Listing("transactions", LISTING_COLUMNS, items), output)
+    # Who sees some ids has a list of these; who sees none should know why.
+    errors = () if items else hidden
+    notes = [f"note: {failure.message}" for failure in hidden]
+    show(Listing("transactions", LISTING_COLUMNS, items, errors, summaries=notes), output)
 
 
 # --- describe
@@ -351,11 +357,11 @@ def find_hanging(
     if partition_id is not None and topic is None:
         raise click.UsageError("--partition needs the --topic")
     scope = SearchScope(topic, partition_id, broker_id)
-    found = asyncio.run(_find_hanging(target, scope, max_timeout_min * MINUTE_MS))
+    found, hidden = asyncio.run(_find_hanging(target, scope, max_timeout_min * MINUTE_MS))
 
     now_ms = _now_ms()
     items = [_hanging_item(transaction, now_ms) for transaction in found.transactions]
-    failures = [
+    failures = hidden + [
         Failure.of(str(partition), error) for partition, error in sorted(found.failures.items())
     ]
     show(Listing("hanging-transactions", HANGING_COLUMNS, items, failures), output)
@@ -389,17 +395,18 @@ class SearchScope:
 @showing_progress("asking the leaders for their producers")
 async def _find_hanging(
     target: Target, scope: SearchScope, max_timeout_ms: int
-) -> HangingTransactions:
+) -> tuple[HangingTransactions, list[Failure]]:
     async with connected(target, waits_for_dead=False) as sessions:
         admin = sessions.admin
         topics = await admin.describe_topics(None if scope.topic is None else [scope.topic])
-        return await find_hanging_transactions(
+        found = await find_hanging_transactions(
             admin,
             scope.choose(topics.values()),
             now_ms=_now_ms(),
             max_timeout_ms=max_timeout_ms,
             broker=scope.broker_id,
         )
+        return found, await find_hidden_topics(admin) if scope.topic is None else []
 
 
 def _hanging_item(transaction: OpenTransaction, now_ms: int) -> Item:

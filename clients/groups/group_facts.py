@@ -13,7 +13,7 @@ consumer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -307,6 +307,18 @@ class GroupFacts:
             return differ and self.storage is not None  # otherwise the group may use one store
 
         return in_zookeeper.offset != in_kafka.offset
+
+
+def without_offsets(groups: Iterable[GroupFacts]) -> list[str]:
+    """Return the groups at coordinators that have neither members nor offsets, and still exist."""
+    return [
+        facts.group
+        for facts in groups
+        if (known := facts.coordinator) is not None
+        and known.state == "Empty"
+        and known.protocol_type in ("consumer", "")
+        and not known.offsets
+    ]
 
 
 def _state_of_owners(facts: ZooKeeperFacts) -> str:

@@ -20,6 +20,7 @@ from clients.admin.descriptions import (
     ListedOffset,
 )
 from clients.admin.verdicts import unless_error
+from clients.command_line.missing_rights import find_hidden_groups
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
@@ -30,7 +31,6 @@ from clients.groups.group_facts import (
     MemberFacts,
 )
 from clients.groups.marker_tails import MarkerTails
-from clients.groups.missing_rights import find_hidden_groups
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode

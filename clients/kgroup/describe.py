@@ -17,6 +17,7 @@ from clients.command_line.listing_choice import (
     sort_listing,
     sort_option,
 )
+from clients.command_line.missing_rights import find_hidden_offsets
 from clients.command_line.output import (
     Column,
     Listing,
@@ -29,7 +30,7 @@ from clients.command_line.printing import say
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
-from clients.groups.group_facts import GroupFacts
+from clients.groups.group_facts import GroupFacts, without_offsets
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import (
     MEMBER_COLUMNS,
@@ -43,7 +44,6 @@ from clients.groups.group_view import (
     summary,
     unknown_group,
 )
-from clients.groups.missing_rights import find_hidden_offsets, without_offsets
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option

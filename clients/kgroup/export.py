@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.missing_rights import find_hidden_offsets, may_describe_topic
 from clients.command_line.output import (
     EXIT_FAILED,
     Failure,
@@ -21,7 +22,6 @@ from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
-from clients.groups.missing_rights import find_hidden_offsets, may_describe_topic
 from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode

@@ -16,14 +16,14 @@ from clients.command_line.listing_choice import (
     sort_listing,
     sort_option,
 )
+from clients.command_line.missing_rights import find_hidden_offsets
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
-from clients.groups.group_facts import GroupFacts
+from clients.groups.group_facts import GroupFacts, without_offsets
 from clients.groups.group_reader import GroupName, GroupReader
 from clients.groups.group_view import offset_items, total_lag
-from clients.groups.missing_rights import find_hidden_offsets, without_offsets
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
 from protocol.frozen import frozen

@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.missing_rights import find_hidden_groups
 from clients.command_line.output import Failure, Target, report, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
-from clients.groups.missing_rights import find_hidden_groups
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.events import Age
 from clients.watching.history import history_path

@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin, ConfigResource, NewTopic
+from clients.command_line.missing_rights import may_describe_topic
 from clients.errors import BrokerError, KgroupError, UnsupportedApi
 from clients.fetching import FetchedPartition
-from clients.groups.missing_rights import may_describe_topic
 from clients.producer.producer import Producer
 from clients.resets.journal_entry import Record
 from clients.simple_consumer import FetchRequest, SimpleConsumer

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 import attrs
 
 from clients.admin import Admin
+from clients.command_line.missing_rights import find_hidden_groups, find_hidden_offsets
 from clients.command_line.output import Failure
 from clients.errors import KgroupError
-from clients.groups.missing_rights import find_hidden_groups, find_hidden_offsets
 from clients.paced import paced
 from clients.watching.commit_history import Commit
 from clients.watching.history import MAX_GROUPS_PER_SECOND, History

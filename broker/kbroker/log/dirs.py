@@ -17,6 +17,8 @@ from clients.errors import KgroupError
 from protocol.errors import ErrorCode
 
 NAMES = "A[,B…]"
+REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+HIDDEN = "you may not see its log directories; ask for DESCRIBE on the cluster"
 
 
 @click.command(
@@ -69,6 +71,9 @@ async def describe_log_dirs(
         for broker in brokers:
             try:
                 log_dirs[broker] = await sessions.admin.describe_log_dirs(broker)
+                # A broker has one at least: it says so little to who may not know.
+                if not log_dirs[broker]:
+                    failures.append(Failure(f"broker {broker}", REFUSED.name, HIDDEN))
             except KgroupError as error:
                 failures.append(Failure.of(f"broker {broker}", error))
     return log_dirs, failures

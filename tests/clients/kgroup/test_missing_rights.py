@@ -24,8 +24,8 @@ from tests.stage.waiting import DEADLINE_S
 
 BILLING, AUDIT = "billing", "audit"
 INVOICES, SECRETS = TopicPartition("invoices", 0), TopicPartition("secrets", 0)
-CLUSTER, GROUPS, TOPICS = "cluster", "groups", "topics"
-EVERYTHING = frozenset({CLUSTER, GROUPS, TOPICS})
+CLUSTER, GROUPS, TOPICS, TRANSACTIONS = "cluster", "groups", "topics", "transactions"
+EVERYTHING = frozenset({CLUSTER, GROUPS, TOPICS, TRANSACTIONS})
 """What may be described; a topic or group by its name is one of them."""
 
 HIDDEN_GROUPS = ("groups", "GROUP_AUTHORIZATION_FAILED")
@@ -44,14 +44,26 @@ class Stage:
             ResourceType.CLUSTER: CLUSTER,
             ResourceType.GROUP: GROUPS,
             ResourceType.TOPIC: TOPICS,
+            ResourceType.TRANSACTIONAL_ID: TRANSACTIONS,
         }
+        # Brokers may describe all transactions.
+        if operation is Operation.CLUSTER_ACTION:
+            return TRANSACTIONS in self.allowed
         if operation is not Operation.DESCRIBE or resource.kind not in kinds:
             return True
         return not self.allowed.isdisjoint({kinds[resource.kind], resource.name})
 
     async def run(self, *args: str) -> tuple[int | None, Any, list[tuple[str, str]], str]:
-        """Run a command; return its exit code, items, (what, error) of each error, and stderr."""
-        program, *rest = command_line("kgroup", *args, "-b", self.bootstrap)
+        """Run `kgroup`; return its exit code, items, (what, error) of each error, and stderr."""
+        code, printed, errors = await self.print("kgroup", *args)
+        assert printed, errors
+        listing = json.loads(printed)
+        named = [(error["what"], error["error"]) for error in listing["errors"]]
+        return code, listing["items"], named, errors
+
+    async def print(self, program: str, *args: str) -> tuple[int | None, str, str]:
+        """Run a command; return its exit code, and what it prints on stdout and stderr."""
+        program, *rest = command_line(program, *args, "-b", self.bootstrap)
         env = os.environ | {"XDG_DATA_HOME": str(self.home)}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -59,10 +71,7 @@ class Stage:
         )
         async with asyncio.timeout(DEADLINE_S):
             printed, errors = await process.communicate()
-        assert printed, errors
-        listing = json.loads(printed)
-        named = [(error["what"], error["error"]) for error in listing["errors"]]
-        return process.returncode, listing["items"], named, errors.decode()
+        return process.returncode, printed.decode(), errors.decode()
 
 
 @asynccontextmanager
@@ -151,3 +160,60 @@ async def test_journal_that_may_not_be_seen_is_named(tmp_path: Path) -> None:
         code, items, errors, _ = await stage.run("journal", "-o", "json")
         assert (code, items) == (1, [])
         assert errors == [(JOURNAL_TOPIC, "TOPIC_AUTHORIZATION_FAILED")]
+
+
+HIDDEN_TOPICS = (
+    "error: topics: you may not describe every topic, and brokers do not list the others; ask for "
+    "DESCRIBE on all topics\n"
+)
+
+
+async def test_topics_that_are_not_listed_are_an_error_of_each_command(tmp_path: Path) -> None:
+    whole = (
+        ("cluster", "describe"),
+        ("topics", "describe", "--under-replicated"),
+        ("transactions", "find-hanging"),
+    )
+    lists = (("topics", "list"), ("topics", "describe"))
+    async with running(tmp_path) as stage:
+        stage.allowed = {GROUPS}
+        for command in (*whole, *lists):
+            code, _, said = await stage.print("kbroker", *command)
+            assert (command, code, said) == (command, 1, HIDDEN_TOPICS)
+        _, printed, _ = await stage.print("kbroker", "cluster", "describe", "-o", "json")
+        assert json.loads(printed)["errors"][0]["error"] == "TOPIC_AUTHORIZATION_FAILED"
+
+        # Who sees some has a list of these, with a note where people look.
+        stage.allowed = {INVOICES.topic}
+        for command in whole:
+            code, _, said = await stage.print("kbroker", *command)
+            assert (command, code, said) == (command, 1, HIDDEN_TOPICS)
+        for command in lists:
+            code, printed, said = await stage.print("kbroker", *command)
+            assert (code, said, "invoices" in printed) == (0, "", True)
+        _, _, said = await stage.print("kbroker", "topics", "list", "-o", "wide")
+        assert said == HIDDEN_TOPICS.replace("error: topics", "note")
+        code, _, said = await stage.print("kbroker", "topics", "describe", "secrets")
+        assert (code, "no topic secrets, or you may not describe it" in said) == (1, True)
+
+        stage.allowed = {TOPICS}
+        for command in (*whole, *lists):
+            code, _, said = await stage.print("kbroker", *command)
+            assert (command, code, said) == (command, 0, "")
+
+
+async def test_transactions_and_log_directories_that_may_not_be_seen_are_an_error(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as stage:
+        stage.allowed = {TOPICS}
+        code, _, said = await stage.print("kbroker", "transactions", "list")
+        assert (code, "ask for DESCRIBE on all transactional ids" in said) == (1, True)
+        code, printed, said = await stage.print("kbroker", "log", "dirs")
+        assert (code, '"logDirs":[]' in printed) == (1, True)
+        assert said.endswith("may not see its log directories; ask for DESCRIBE on the cluster\n")
+
+        stage.allowed = EVERYTHING
+        for command in (("transactions", "list"), ("log", "dirs")):
+            code, _, said = await stage.print("kbroker", *command)
+            assert (code, said) == (0, "")

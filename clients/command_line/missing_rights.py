@@ -1,23 +1,24 @@
 """Find what brokers leave out of a response, without a word, because the client may not see it.
 
-ListGroups has the groups alone that the client may describe, and OffsetFetch the offsets of topics
-alone that it may describe, as in Kafka. Whether something may be left out is asked by a name that
-nobody has: who may describe that may describe all, but for what is denied by name.
+ListGroups has the groups alone that the client may describe, OffsetFetch the offsets of topics
+alone that it may describe, Metadata and ListTransactions such topics and ids alone, as in Kafka.
+Whether something may be left out is asked by a name that nobody has: who may describe that may
+describe all, but for what is denied by name.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from clients.admin import Admin
 from clients.admin.acl_requests import describe_acls_request
 from clients.command_line.output import Failure
 from clients.errors import KgroupError
-from clients.groups.group_facts import GroupFacts
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.acls import AclFilter, PatternType, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
 
@@ -44,6 +45,32 @@ async def find_hidden_groups(admin: Admin) -> list[Failure]:
     return [Failure("groups", refused.name, text)]
 
 
+async def find_hidden_topics(admin: Admin) -> list[Failure]:
+    """Return a failure if lists of topics, and of their partitions, may lack some."""
+    if await may_describe_topic(admin):
+        return []
+
+    text = (
+        "you may not describe every topic, and brokers do not list the others; ask for DESCRIBE on "
+        "all topics"
+    )
+    return [Failure("topics", ErrorCode.TOPIC_AUTHORIZATION_FAILED.name, text)]
+
+
+async def find_hidden_transactions(admin: Admin) -> list[Failure]:
+    """Return a failure if lists of transactional ids may lack some."""
+    described = await _ask(admin, DescribeTransactionsRequest(transactional_ids=[NOBODYS_NAME]))
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if described is None or refused not in {s.error_code for s in described.transaction_states}:
+        return []
+
+    text = (
+        "you may not describe every transactional id, and brokers do not list the others; ask for "
+        "DESCRIBE on all transactional ids"
+    )
+    return [Failure("transactions", refused.name, text)]
+
+
 async def find_hidden_offsets(admin: Admin, group_ids: Sequence[str]) -> list[Failure]:
     """Return a failure for each of these groups, which show no offset, if they may have some."""
     if not group_ids or await may_describe_topic(admin):
@@ -55,18 +82,6 @@ async def find_hidden_offsets(admin: Admin, group_ids: Sequence[str]) -> list[Fa
     )
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
     return [Failure(group_id, refused, text) for group_id in group_ids]
-
-
-def without_offsets(groups: Iterable[GroupFacts]) -> list[str]:
-    """Return the groups at coordinators that have neither members nor offsets, and still exist."""
-    return [
-        facts.group
-        for facts in groups
-        if (known := facts.coordinator) is not None
-        and known.state == "Empty"
-        and known.protocol_type in ("consumer", "")
-        and not known.offsets
-    ]
 
 
 async def may_describe_topic(admin: Admin, topic: str = NOBODYS_NAME) -> bool:
