@@ -154,8 +154,8 @@ class LogDir:
         if not self.is_reported_full:
             self.is_reported_full = True
             logger.error(
-                "%s is full: nothing is appended to its logs until there is room for %d more MiB; "
-                "they can be read, and retention and deletion go on",
+                "%s is full: logs that found no room for an append take none until there is room "
+                "for %d more MiB; they can be read, and retention and deletion go on",
                 self.path,
                 ROOM_BYTES // 2**20,
             )

@@ -39,11 +39,13 @@ def handle(
 
     # Directories in use, with their current and future logs.
     futures = logs.futures.by_directory()
+    full = {log_dir.path for log_dir in logs.full_dirs()}
     used = [
         DescribeLogDirsResponseResult(
             error_code=ErrorCode.NONE,
             log_dir=path,
             topics=_topics(replicas, [*current, *futures[path]], wanted),
+            is_full=path in full,
         )
         for path, current in logs.by_directory().items()
     ]

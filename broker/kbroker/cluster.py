@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from broker.kbroker.topic_rows import (
     is_under_min_isr,
     is_under_replicated,
 )
+from clients.admin import Admin
 from clients.admin.descriptions import ClusterDescription
 from clients.command_line.output import (
     Column,
@@ -27,6 +29,8 @@ from clients.command_line.output import (
 )
 from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
+from clients.errors import KgroupError
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession, get_if_there
 from zk.znodes import BrokerId, ControllerEpoch
@@ -40,6 +44,7 @@ CLUSTER_COLUMNS = (
     Column("UNDER-MIN-ISR"),
     Column("OFFLINE"),
     Column("NOT-PREFERRED"),
+    Column("REFUSING-LOG-DIRS"),
 )
 
 BROKER_COLUMNS = (
@@ -159,6 +164,8 @@ async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     # One response describes brokers, controller and partitions at the same moment.
     description, topics = await cluster.admin.describe_all()
     min_isrs = await cluster.describe_min_insync_replicas(topics)
+    ids = [broker.node_id for broker in description.brokers]
+    refusing = await find_refusing_log_dirs(cluster.admin, ids)
     partitions = [
         partition
         for topic in topics.values()
@@ -167,12 +174,33 @@ async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
 
     # Brokers report neither the controller's epoch nor all listeners.
     if zk is None:
-        return build_cluster_item(description, None, partitions)
+        return build_cluster_item(description, None, partitions, refusing=refusing)
 
-    ids = [broker.node_id for broker in description.brokers]
     epoch = await read_controller_epoch(zk)
     listeners = await read_listeners(zk, ids)
-    return build_cluster_item(description, epoch, partitions, listeners)
+    return build_cluster_item(description, epoch, partitions, listeners, refusing)
+
+
+async def find_refusing_log_dirs(admin: Admin, brokers: Sequence[int]) -> list[str] | None:
+    """Return the log directories that take no writes, as `broker 0: PATH (full)`.
+
+    None if a broker did not tell.
+    """
+    describe = partial(admin.describe_log_dirs, with_replicas=False)
+    told = await asyncio.gather(*map(describe, brokers), return_exceptions=True)
+    refusing: list[str] = []
+    for broker, log_dirs in zip(brokers, told, strict=True):
+        # It tells none of them to who may not describe the cluster.
+        if isinstance(log_dirs, KgroupError) or not log_dirs:
+            return None
+        if isinstance(log_dirs, BaseException):
+            raise log_dirs
+        for path, log_dir in log_dirs.items():
+            if log_dir.error is not ErrorCode.NONE:
+                refusing.append(f"broker {broker}: {path} (off-line)")
+            elif log_dir.is_full:
+                refusing.append(f"broker {broker}: {path} (full)")
+    return refusing
 
 
 async def read_controller_epoch(zk: ZkSession) -> int | None:
@@ -198,6 +226,7 @@ def build_cluster_item(
     epoch: int | None,
     partitions: list[Item],
     listeners: Mapping[int, list[str]] | None = None,
+    refusing: Sequence[str] | None = None,
 ) -> Item:
     """Build the cluster's item from all partitions, which `build_topic_item` made."""
 
@@ -239,6 +268,7 @@ def build_cluster_item(
         "under_min_isr": names([p for p in partitions if "min_isr" in p and is_under_min_isr(p)]),
         "offline": names([p for p in partitions if is_unavailable(p)]),
         "not_preferred": names(not_preferred),
+        "refusing_log_dirs": refusing,
     }
 
 
@@ -247,8 +277,11 @@ SUMMARY_LINES = (
     ("Under-min-ISR partitions", "under_min_isr"),
     ("Offline partitions", "offline"),
     ("Not led by the preferred leader", "not_preferred"),
+    ("Log directories that refuse writes", "refusing_log_dirs"),
 )
-"""A title and the key of the partitions behind it."""
+"""A title and the key of the names behind it."""
+MOST_NAMED = 10
+"""Number of names in a line: JSON has them all."""
 
 
 def format_summary(item: Item) -> str:
@@ -258,5 +291,10 @@ def format_summary(item: Item) -> str:
     lines = [f"Cluster: {item['cluster_id'] or '-'}", f"Controller: {controller}{epoch}"]
 
     for title, key in SUMMARY_LINES:
-        lines.append(f"{title}: {', '.join(item[key]) or 'none'}")
+        names = item[key]
+        if names is None:
+            lines.append(f"{title}: not known")
+            continue
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        lines.append(f"{title}: {', '.join(names[:MOST_NAMED]) or 'none'}{more}")
     return "\n".join([*lines, ""])

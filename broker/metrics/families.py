@@ -260,6 +260,11 @@ def _offline_directories(sources: Sources, census: Census) -> Iterator[Sample]:
         yield (path,), 1
 
 
+def _full_directories(sources: Sources, census: Census) -> Iterator[Sample]:
+    for log_dir in sources.replicas.logs.dirs:
+        yield (log_dir.path,), int(log_dir.is_full)
+
+
 def _active_controller(sources: Sources, census: Census) -> float:
     return sources.controller.is_active
 
@@ -494,6 +499,13 @@ FAMILIES: tuple[Family, ...] = (
         "1 if the directory has failed.",
         ("logDirectory",),
         _offline_directories,
+    ),
+    Family(
+        "kgroup_broker_log_directory_full",
+        GAUGE,
+        "1 if the directory's disk has no room, so that appends are refused.",
+        ("logDirectory",),
+        _full_directories,
     ),
     _gauge(
         f"{_CLEANER_MANAGER}_max_dirty_percent",

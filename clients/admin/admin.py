@@ -547,15 +547,18 @@ class Admin:
         verdicts = {replica: error for part in parts for replica, error in part.items()}
         return verdicts_of(places, verdicts)
 
-    async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
+    async def describe_log_dirs(
+        self, broker: int, *, with_replicas: bool = True
+    ) -> dict[str, LogDirDescription]:
         """Return a broker's log directories by path.
 
-        Each has its replicas, and copies of replicas that are being moved to it (`is_future`).
+        Each has its replicas, and copies of replicas that are being moved to it (`is_future`),
+        unless the caller does without them.
         """
         from clients.admin import requests
         from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
-        request = DescribeLogDirsRequest(topics=None)
+        request = DescribeLogDirsRequest(topics=None if with_replicas else ())
         return await self._calls.broker(broker, request, requests.log_dirs)
 
     async def controlled_shutdown(self, broker: int) -> tuple[TopicPartition, ...]:

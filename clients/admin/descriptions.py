@@ -176,6 +176,8 @@ class LogDirDescription:
 
     error: ErrorCode
     replicas: Mapping[TopicPartition, ReplicaDescription]
+    is_full: bool = False
+    """True if its disk has no room, so that appends are refused; brokers of this project say so."""
 
 
 # --- the cluster

@@ -375,6 +375,7 @@ def log_dirs(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
                 for topic in directory.topics
                 for replica in topic.partitions
             },
+            directory.is_full,
         )
         for directory in response.results
     }

@@ -1,6 +1,9 @@
 """DescribeLogDirs lists the logs in the log directories of a broker (KIP-113).
 
 v1 adds no field (KIP-219), v2 is v1 in the flexible encoding.
+
+A tagged field is ours, for a directory whose disk is full: Kafka takes such a directory off-line,
+and we do not. Other clients skip it, as they do with tags that they do not know (KIP-482).
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from collections.abc import Sequence
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+TAG_OF_FULL = 0x4B67
+"""Far above the tags that Kafka gives its fields, which count from 0."""
 
 
 @nested
@@ -56,6 +62,7 @@ class DescribeLogDirsResponseResult:
     error_code: int = wire(INT16)
     log_dir: str = wire(STRING)
     topics: Sequence[DescribeLogDirsResponseTopic] = wire(Array(DescribeLogDirsResponseTopic))
+    is_full: bool = wire(BOOL, since=2, default=False, tag=TAG_OF_FULL)
 
 
 @message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-2", flexible="2+")

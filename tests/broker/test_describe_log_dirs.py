@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from broker.handlers import describe_log_dirs
+from clients.admin.requests import log_dirs
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
+from protocol.encoding import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -61,6 +64,23 @@ def test_only_those_asked_for_are_told_and_others_do_not_count() -> None:
 
 def test_to_ask_for_none_is_to_ask_for_the_directories() -> None:
     assert by_directory(ask(filled(), [])) == {"/logs": []}
+
+
+def test_a_directory_without_room_is_told_to_be_full_by_a_tag_and_has_no_error() -> None:
+    replicas = filled()
+    (log_dir,) = replicas.manager.logs.dirs
+    log_dir.lack_of_room = OSError(errno.ENOSPC, "no room")
+    answer = ask(replicas, [])
+    assert by_directory(answer) == {"/logs": []}
+
+    # Older versions have no tags.
+    for version, is_full in ((2, True), (1, False)):
+        decoded, _ = decode(DescribeLogDirsResponse, version, encode(answer, version))
+        (told,) = log_dirs(decoded).values()
+        assert (told.error, told.is_full) == (ErrorCode.NONE, is_full)
+
+    log_dir.lack_of_room = None
+    assert [result.is_full for result in ask(replicas, []).results] == [False]
 
 
 def test_how_far_behind_a_log_is_that_nobody_has_spoken_of_is_not_known() -> None:

@@ -53,6 +53,10 @@ def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: st
         for broker, of_broker in log_dirs.items()
     ]
     print_text(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
+    for broker, of_broker in log_dirs.items():
+        for path, log_dir in of_broker.items():
+            if log_dir.is_full:
+                say(f"note: broker {broker}: {path} is full: it refuses appends", err=True)
     report(failures)
     if failures:
         raise click.exceptions.Exit(EXIT_FAILED)

@@ -1,10 +1,11 @@
 """`kbroker topics` and `kbroker cluster` on a running cluster."""
 
 import json
+from typing import Any
 
 import pytest
 
-from broker.kbroker.cluster import build_cluster_item, format_summary
+from broker.kbroker.cluster import build_cluster_item, find_refusing_log_dirs, format_summary
 from broker.kbroker.topic_choice import match_topics
 from broker.kbroker.topic_rows import (
     build_topic_item,
@@ -14,9 +15,10 @@ from broker.kbroker.topic_rows import (
     is_at_min_isr,
     is_under_min_isr,
 )
-from clients.admin.descriptions import ClusterDescription, TopicDescription
+from clients.admin.descriptions import ClusterDescription, LogDirDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from protocol.errors import ApiError
+from clients.errors import ConnectionFailed
+from protocol.errors import ApiError, ErrorCode
 from tests.stage.cluster import DevCluster
 
 FLIGHTS = TopicDescription(
@@ -78,7 +80,43 @@ def test_the_cluster_names_controller_epoch_and_partitions_in_trouble() -> None:
         "Under-min-ISR partitions: flights-0",
         "Offline partitions: flights-1",
         "Not led by the preferred leader: none",
+        "Log directories that refuse writes: not known",
     ]
+    item |= {
+        "not_preferred": [f"t-{number}" for number in range(150)],
+        "refusing_log_dirs": ["broker 0: /d (full)"],
+    }
+    assert format_summary(item).splitlines()[-2:] == [
+        f"Not led by the preferred leader: {', '.join(f't-{n}' for n in range(10))} and 140 more",
+        "Log directories that refuse writes: broker 0: /d (full)",
+    ]
+
+
+async def test_directories_that_refuse_writes_are_named_with_their_brokers() -> None:
+    class Brokers:
+        told: Any = (
+            {"/a": LogDirDescription(ErrorCode.NONE, {}, is_full=True)},
+            {
+                "/b": LogDirDescription(ErrorCode.KAFKA_STORAGE_ERROR, {}),
+                "/c": LogDirDescription(ErrorCode.NONE, {}),
+            },
+        )
+
+        async def describe_log_dirs(self, broker: int, *, with_replicas: bool) -> Any:
+            assert not with_replicas
+            if isinstance(self.told[broker], Exception):
+                raise self.told[broker]
+            return self.told[broker]
+
+    brokers: Any = Brokers()
+    assert await find_refusing_log_dirs(brokers, [0, 1]) == [
+        "broker 0: /a (full)",
+        "broker 1: /b (off-line)",
+    ]
+    # One that does not tell, or tells none to who may not know, may have some.
+    for silent in (ConnectionFailed("h", 1, "down"), {}):
+        brokers.told = (Brokers.told[0], silent)
+        assert await find_refusing_log_dirs(brokers, [0, 1]) is None
 
 
 def test_a_broker_is_imbalanced_by_what_it_should_lead_and_does_not() -> None:

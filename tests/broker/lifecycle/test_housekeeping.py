@@ -103,8 +103,8 @@ async def test_full_disk_is_logged_once_and_retained_and_written_when_it_has_roo
         record.getMessage() for record in caplog.records if record.name == "core_log.log_dir"
     ]
     assert messages == [
-        "/logs is full: nothing is appended to its logs until there is room for 4 more MiB; "
-        "they can be read, and retention and deletion go on",
+        "/logs is full: logs that found no room for an append take none until there is room for "
+        "4 more MiB; they can be read, and retention and deletion go on",
         "/logs has room again: 1 logs take writes",
     ]
     for task in spawned.tasks:
