@@ -196,7 +196,8 @@ def show_what_was_said(
 def report(failures: Iterable[Failure]) -> None:
     """Print one line per failure on stderr."""
     for failure in failures:
-        say(f"error: {failure.what}: {failure.message}", err=True)
+        # A group may have no name.
+        say(f"error: {failure.what or repr('')}: {failure.message}", err=True)
 
 
 def _tables(listing: Listing) -> list[list[Mapping[str, Any]]]:

@@ -30,6 +30,7 @@ from clients.groups.group_facts import (
     LogOffsets,
     MemberFacts,
 )
+from clients.groups.group_view import unknown_group
 from clients.groups.marker_tails import MarkerTails
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
@@ -213,6 +214,17 @@ class GroupReader:
         times = dict.fromkeys(partitions, LATEST_TIME)
         return await self.sessions.admin.list_offsets(times, waits_for_topics=False)
 
+    def note_unknown(self, groups: Iterable[GroupFacts]) -> None:
+        """Add a failure for each of these groups that does not exist."""
+        # Whether one exists that could not be read, or without ZooKeeper, nobody knows.
+        unreadable = {failure.what for failure in self.failures}
+        if self.sessions.zk_failure is None:
+            self.failures += [
+                unknown_group(group.group)
+                for group in groups
+                if not group.exists and group.group not in unreadable
+            ]
+
     async def group(self, group: str) -> GroupFacts:
         """Return the facts of one group, also of an unknown one."""
         (facts,) = await self.groups([group])
@@ -312,6 +324,15 @@ class GroupReader:
         except KgroupError as error:
             self.failures.append(Failure.of(what, error))
             return None
+
+
+async def find_unknown_groups(sessions: Sessions, group_ids: Collection[str]) -> list[Failure]:
+    """Return a failure for each of these groups that does not exist, or cannot be read."""
+    if not group_ids:
+        return []
+    reader = GroupReader(sessions)
+    reader.note_unknown(await reader.groups(dict.fromkeys(group_ids)))
+    return [failure for failure in reader.failures if failure.what in group_ids]
 
 
 def _offset(

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from clients.command_line.output import Listing, Target, show
 from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_reader import find_unknown_groups
 from clients.kgroup.events import Since
 from clients.kgroup.history import COLUMNS
 from clients.watching.commit_history import as_of
@@ -25,6 +28,9 @@ def show_as_of(
 ) -> None:
     """Print the commits that counted at a time or an age ago, and how far back all are known."""
     at_ms = Since().convert(when, None, None)
+    # The names of --since, latest and earliest, are no times.
+    if at_ms < 0:
+        raise click.UsageError(f"--as-of {when} is no time that is over; leave it out for now")
     show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms, data)), output)
 
 
@@ -39,6 +45,8 @@ async def offsets_as_of(
     """Return the commits of groups that counted at a time."""
     async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         history = await read_history(sessions, group_ids, data)
+        without = [group_id for group_id in group_ids if not history.commits.get(group_id)]
+        unknown = await find_unknown_groups(sessions, without)
     commits = [commit for group in history.commits.values() for commit in group]
     items = [
         commit._asdict() | {"lag": commit.lag}
@@ -47,4 +55,5 @@ async def offsets_as_of(
     ]
     columns = [column for column in COLUMNS if column.key != "moved"]
     reach = history.reach(timestamp)
-    return Listing("history", columns, items, history.failures, table_key="group", verdict=reach)
+    failures = [*history.failures, *unknown]
+    return Listing("history", columns, items, failures, table_key="group", verdict=reach)

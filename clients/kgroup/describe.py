@@ -42,7 +42,6 @@ from clients.groups.group_view import (
     remark,
     state_item,
     summary,
-    unknown_group,
 )
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
@@ -214,16 +213,7 @@ async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Li
         facts = await reader.groups(dict.fromkeys(group_ids))
         groups = [group for group in facts if group.exists]
 
-        # A group that could not be read is a failure, not an unknown group, and without ZooKeeper
-        # nobody knows.
-        unreadable = {failure.what for failure in reader.failures}
-        if sessions.zk_failure is not None:
-            unreadable |= set(group_ids)
-        reader.failures += [
-            unknown_group(group.group)
-            for group in facts
-            if not group.exists and group.group not in unreadable
-        ]
+        reader.note_unknown(facts)
 
         hidden = await find_hidden_offsets(sessions.admin, without_offsets(groups))
         reader.failures += hidden

@@ -16,6 +16,7 @@ from clients.admin import LATEST_TIME, Admin
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import (
     Column,
+    Failure,
     Listing,
     Target,
     output_option,
@@ -28,6 +29,7 @@ from clients.command_line.printing import json_text, plain, print_text
 from clients.command_line.sessions import bootstrap_of, client_settings, connected
 from clients.errors import BrokerError
 from clients.groups.group_generations import Generations, judge_generations
+from clients.groups.group_reader import find_unknown_groups
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.offsets import Time
 from clients.simple_consumer import FetchRequest, SimpleConsumer
@@ -144,7 +146,13 @@ class Since(click.ParamType):  # type: ignore[type-arg]
             return time.time_ns() // 1_000_000 - int(age[1]) * _UNITS_MS[age[2]]
         if _TIME_OF_DAY.fullmatch(text):
             return _last(text)
-        return Time().convert(value, param, ctx)
+        return _Time().convert(value, param, ctx)
+
+
+class _Time(Time):
+    """A time, where an age or a time of day will do as well."""
+
+    forms = "an age (90s, 30m, 12h, 7d), a time of day (10:00), ms since 1970 or ISO 8601"
 
 
 def _last(time_of_day: str) -> int:
@@ -225,7 +233,10 @@ async def show_events(
         reading = read_events(consumer, source, topic_partition, start)
         events = [event async for event in reading_until(reading, end if start < end else 0)]
         if not follow:
-            show(Listing("events", source.columns, events, verdict=source.judge(events)), output)
+            # One that has had no rebalance yet has no events; one that is not there is a mistake.
+            unknown = () if events else await _find_unknown(target, group_id)
+            verdict = source.judge(events)
+            show(Listing("events", source.columns, events, unknown, verdict=verdict), output)
             return
 
         # One line, or one object, for each.
@@ -265,6 +276,11 @@ async def find_source(
         f"no events: neither {EVENTS_TOPIC} nor {OFFSETS_TOPIC} exists, so the cluster has had no "
         "group at a coordinator"
     )
+
+
+async def _find_unknown(target: Target, group_id: str) -> Sequence[Failure]:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+        return await find_unknown_groups(sessions, [group_id])
 
 
 async def _offset_at(admin: Admin, partition: TopicPartition, time_ms: int) -> int:

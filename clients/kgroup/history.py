@@ -11,6 +11,7 @@ from clients.command_line.point_in_time import timestamp
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_reader import find_unknown_groups
 from clients.kgroup.events import Since
 from clients.kgroup.scope import Scope
 from clients.watching.commit_history import history_items
@@ -78,10 +79,13 @@ async def history_of(
     """Return the commits of a group."""
     async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         history = await read_history(sessions, [group], data, since_ms)
+        without = () if history.commits.get(group) else (group,)
+        unknown = await find_unknown_groups(sessions, without)
     commits = [
         commit
         for commit in history.commits.get(group, ())
         if not topics or any(scope.holds(commit.topic_partition) for scope in topics)
     ]
     reach = history.reach(timestamp)
-    return Listing("history", COLUMNS, history_items(commits), history.failures, verdict=reach)
+    failures = [*history.failures, *unknown]
+    return Listing("history", COLUMNS, history_items(commits), failures, verdict=reach)

@@ -45,6 +45,7 @@ class Time(click.ParamType):  # type: ignore[type-arg]
     """
 
     name = "latest|earliest|TIME"
+    forms = "latest, earliest, ms since 1970 or ISO 8601"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -54,7 +55,7 @@ class Time(click.ParamType):  # type: ignore[type-arg]
         try:
             time = NAMED_TIMES.get(text) or _milliseconds(text)
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is not latest, earliest, ms since 1970 or ISO 8601", param, ctx)
+            self.fail(f"{text!r} is not {self.forms}", param, ctx)
 
         # -1 and -2 are the two named times.
         if not EARLIEST_TIME <= time < 1 << 63:

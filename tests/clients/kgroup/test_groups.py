@@ -225,6 +225,31 @@ def test_a_group_nobody_knows_fails_and_the_others_are_shown(cluster: DevCluster
     assert len(result.stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("command", ["history GROUP", "events GROUP", "describe GROUP --as-of 1m"])
+def test_what_was_of_a_group_fails_if_nobody_knows_it_and_not_if_it_has_done_nothing(
+    cluster: DevCluster, command: str
+) -> None:
+    commit(cluster, "committed", {0: 0})
+    unknown = cluster.run("kgroup", *command.replace("GROUP", "unknown").split())
+    assert unknown.returncode == 1
+    assert "error: unknown: Consumer group 'unknown' does not exist." in unknown.stderr
+    # It has no rebalance, and before it was made no commit.
+    known = cluster.run("kgroup", *command.replace("GROUP", "committed").split())
+    assert (known.returncode, known.stderr) == (0, "")
+
+
+def test_a_group_without_a_name_that_nobody_knows_is_seen_in_the_error(cluster: DevCluster) -> None:
+    result = cluster.run("kgroup", "describe", "")
+    assert "error: '': Consumer group '' does not exist." in result.stderr
+
+
+@pytest.mark.parametrize("time", ["99:99", "latest", "earliest"])
+def test_the_offsets_of_no_time_are_refused(cluster: DevCluster, time: str) -> None:
+    result = cluster.run("kgroup", "describe", "known", "--as-of", time)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "latest, earliest" not in result.stderr
+
+
 def test_groups_of_both_kinds_are_in_one_list(cluster: DevCluster) -> None:
     commit(cluster, "both-kafka", {0: 0})
     write(cluster, {"/consumers/both-zookeeper/ids": b""})
