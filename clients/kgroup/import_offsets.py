@@ -37,6 +37,8 @@ COLUMNS = (
     Column("NEW-OFFSET", 15),
     Column("STORE"),
 )
+MOST_ERRORS = 10
+"""Errors of a file that are named, at most."""
 
 
 @click.command(
@@ -86,6 +88,13 @@ def command(
 
     # This exits: a file with an error is not imported at all.
     if errors:
+        # A file of another kind has an error in each line.
+        more = len(errors) - MOST_ERRORS
+        if more > 0:
+            errors = [
+                *errors[:MOST_ERRORS],
+                Failure("file", errors[0].error, f"{more} more such errors"),
+            ]
         show(Listing("import", COLUMNS, (), errors), output)
     if not offsets:
         raise CommandFailed("the file contains no offsets")
