@@ -61,7 +61,11 @@ async def risks_of(
     # Whether groups have members is not asked for.
     doubts = [note for note in notes if "cannot be read" in note or "clocks differ" in note]
     verdict = judge_risks(risks, within_ms)
-    if doubts or described.errors:
+    # Of a log that is not there, or cannot be read, nobody knows what it loses.
+    has_unread = any(
+        item.get("topic") is not None and item["log_end_offset"] is None for item in described.items
+    )
+    if doubts or described.errors or has_unread:
         verdict += ", as far as it can be told"
     listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
     return listing, doubts

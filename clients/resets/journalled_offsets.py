@@ -175,10 +175,11 @@ class JournalledOffsets:
         failures: list[Failure] = []
         may_follow = False
         if now.at_old:
-            facts = await GroupReader(self.sessions).group(entry.group)
+            reader = GroupReader(self.sessions)
+            facts = await reader.group(entry.group)
             if reason := refusal(facts):
                 failure = Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, reason)
-                return Outcome(entry, "", (failure,))
+                return Outcome(entry, "", (*reader.failures, failure))
             failures, may_follow = await self._write(entry.group, now.at_old)
 
         # What moved is not ours to take back any more.

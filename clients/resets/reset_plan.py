@@ -228,6 +228,12 @@ def refusal(facts: GroupFacts, *, online: bool | None = None) -> str | None:
     if is_inactive or online:
         return None
 
+    # Its members may be there: what kept the coordinator from telling is a failure beside this.
+    if facts.coordinator is None and not facts.members:
+        return (
+            f"group '{facts.group}' could not be read, so it may have members: nothing is written"
+        )
+
     # The first sentence is Kafka's.
     what = "Offsets can only be written" if online is None else "Assignments can only be reset"
     text = (

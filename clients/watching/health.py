@@ -135,7 +135,7 @@ RULES = (
     Rule(
         lambda c: c.lag is None,
         UNKNOWN,
-        "the end of its log could not be read; see if it has a leader",
+        "the end of its log could not be read; see if its topic is there, and has a leader",
     ),
     # A consumer does not go on where it was.
     Rule(

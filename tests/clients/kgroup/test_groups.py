@@ -217,6 +217,14 @@ def test_an_offset_beyond_the_log_end_is_flagged_and_its_lag_no_less_than_zero_f
     assert (health.returncode, "1000 is beyond the log's end" in health.stdout) == (1, True)
 
 
+def test_of_a_topic_that_is_not_there_no_view_says_that_all_is_well(cluster: DevCluster) -> None:
+    write(cluster, {ConsumerOffset.path("bereft", "not-there", 0): b"5"})
+    risks = cluster.run("kgroup", "at-risk", "bereft")
+    assert risks.stdout == "\nnothing is lost within 4h 0m, as far as it can be told\n"
+    health = cluster.run("kgroup", "health", "bereft")
+    assert (health.returncode, "see if its topic is there" in health.stdout) == (3, True)
+
+
 def test_a_group_nobody_knows_fails_and_the_others_are_shown(cluster: DevCluster) -> None:
     commit(cluster, "known", {0: 0})
     result = cluster.run("kgroup", "describe", "known", "unknown")

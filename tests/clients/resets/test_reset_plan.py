@@ -137,6 +137,11 @@ def test_a_group_with_members_is_refused_in_kafkas_words_and_told_what_to_do() -
     assert refusal(facts, online=True) is None
 
 
+def test_a_group_that_could_not_be_read_is_not_said_to_have_members_or_a_state() -> None:
+    text = "group 'g' could not be read, so it may have members: nothing is written"
+    assert refusal(GroupFacts("g")) == refusal(GroupFacts("g"), online=False) == text
+
+
 def test_who_has_no_option_for_it_is_not_told_to_reset_online() -> None:
     members = (MemberFacts("m-1", client_id="app"),)
     facts = GroupFacts("g", coordinator=CoordinatorFacts("Stable", members=members))
