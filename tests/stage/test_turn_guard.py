@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.stage import turn_guard
+from tests.stage.bytecodes import bytecodes_of
 from tests.stage.clock import OwnTimeLoop, VirtualTimeLoop
 
 
@@ -47,6 +48,26 @@ def test_garbage_that_is_collected_in_a_turn_does_not_count() -> None:
 
     asyncio.run(collecting())
     assert turn_guard.complaint("tests/some_test.py::test") is None
+
+
+def test_work_that_is_slowed_by_the_counting_of_its_bytecodes_does_not_count() -> None:
+    async def counting() -> None:
+        assert bytecodes_of(lambda: compute(turn_guard.LONGEST_TURN_S * 1.1)) > 0
+
+    asyncio.run(counting())
+    assert bytecodes_of(lambda: asyncio.run(computing(turn_guard.LONGEST_TURN_S * 1.1))) > 0
+    assert turn_guard.complaint("tests/some_test.py::test") is None
+
+
+def test_what_a_turn_computes_beside_slowed_work_counts() -> None:
+    async def turn() -> None:
+        bytecodes_of(lambda: None)
+        compute(turn_guard.LONGEST_TURN_S * 1.1)
+
+    asyncio.run(turn())
+    complaint = turn_guard.complaint("tests/some_test.py::test")
+    turn_guard.begin()  # for this test may
+    assert complaint is not None
 
 
 def test_many_turns_that_compute_a_little_are_none() -> None:

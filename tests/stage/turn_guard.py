@@ -2,18 +2,20 @@
 
 Whatever a loop does for so long, its other clients wait. What counts is the processor time of the
 loop's own thread, so that a busy machine fails no test; less what it collected of garbage, which is
-that of all tests before, and found among all that they have left. Loops made by `asyncio.run` and
-`asyncio.Runner` are guarded by the policy that `conftest.py` sets; those with a clock of their own
-are GuardedLoops too.
+that of all tests before, and found among all that they have left, and less what it did `slowed`.
+Loops made by `asyncio.run` and `asyncio.Runner` are guarded by the policy that `conftest.py` sets;
+those with a clock of their own are GuardedLoops too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import selectors
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 LONGEST_TURN_S = 0.5
@@ -54,8 +56,30 @@ _garbage = _Garbage()
 gc.callbacks.append(_garbage.note)
 
 
+class _Slowed(threading.local):
+    """What this thread has spent on work that was slowed."""
+
+    spent_s = 0.0
+    began_s: float | None = None
+
+
+_slowed = _Slowed()
+
+
+@contextlib.contextmanager
+def slowed() -> Iterator[None]:
+    """Do not count the block: it is being measured, and takes many times as long for that."""
+    _slowed.began_s = time.thread_time()
+    try:
+        yield
+    finally:
+        _slowed.spent_s += time.thread_time() - _slowed.began_s
+        _slowed.began_s = None
+
+
 def _worked_s() -> float:
-    return time.thread_time() - _garbage.collected_s
+    now_s = time.thread_time() if _slowed.began_s is None else _slowed.began_s
+    return now_s - _garbage.collected_s - _slowed.spent_s
 
 
 class GuardedSelector(selectors.DefaultSelector):
