@@ -8,6 +8,7 @@ are compared, or written anew with --update-transcripts.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import warnings
@@ -75,6 +76,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if fast.is_fast(item.nodeid, getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fast)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests and their modules to no later collection of garbage.
+
+    They stay to the end, and a full collection would look at all of them each time: a quarter of a
+    second, of which the tests that count what is kept, and each story, would wait for several.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
