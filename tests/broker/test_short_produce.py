@@ -71,7 +71,8 @@ class Twin:
 
     @classmethod
     def of(cls, config: LogConfig, *, short: bool) -> Twin:
-        replicas = Replicas(config=config)
+        # The files of indexes are compared too, with the room that they reserve.
+        replicas = Replicas(config=attrs.evolve(config, segment_index_bytes=64 * 1024))
         replicas.lead("alone", 2)
         replicas.lead("other")
         replicas.lead("followed", isr=(0, 1), replicas=(0, 1))
