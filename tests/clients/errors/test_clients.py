@@ -27,7 +27,7 @@ from tests.clients.errors.tried_calls import (
 )
 from tests.clients.lying_broker import HONEST, Lie, empty, inventing
 from tests.clients.producer.transactions.coordinating_broker import CoordinatingBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 
 OF_TWINS = {"is_ready_for", "buffer", "buffer_all"}
 """The steps of `send`, public for the blocking twins, which are tested themselves."""
@@ -146,4 +146,4 @@ def test_a_broker_that_is_gone_is_a_kgroup_error(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    run_in_own_time(scene(f"127.0.0.1:{port}"))  # type: ignore[arg-type]
+    run_in_own_time(scene(f"127.0.0.1:{port}"), loop=ImpatientLoop)  # type: ignore[arg-type]

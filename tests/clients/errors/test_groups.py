@@ -44,7 +44,7 @@ from tests.clients.errors.tried_calls import (
 )
 from tests.clients.lying_broker import Lie, empty, refusing
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 from zk.memory import MemorySession
 from zk.migration_znodes import OffsetStorage
 from zk.znodes import BrokerId, Endpoint
@@ -148,7 +148,7 @@ def test_a_broker_of_a_group_that_is_gone_is_a_kgroup_error(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    run_in_own_time(scene(f"127.0.0.1:{port}"))  # type: ignore[arg-type]
+    run_in_own_time(scene(f"127.0.0.1:{port}"), loop=ImpatientLoop)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scene", [connector_scene, reader_scene])
@@ -219,7 +219,7 @@ def test_a_broker_under_no_address_does_no_harm_to_those_who_consume_from_anothe
                 message = await stream_of(connector)
                 assert message.value == b"v"
 
-    run_in_own_time(consume())
+    run_in_own_time(consume(), loop=ImpatientLoop)
 
 
 def starts(request: Any) -> ListOffsetsResponse:

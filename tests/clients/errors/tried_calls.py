@@ -52,7 +52,7 @@ from tests.clients.lying_broker import (
     silent,
 )
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember
 from zk.znodes import (
@@ -282,7 +282,7 @@ def against(
             await scene(broker.bootstrap)
         assert broker.num_requests or not is_asked, "nobody was lied to"
 
-    run_in_own_time(run())
+    run_in_own_time(run(), loop=ImpatientLoop)
 
 
 async def stream_of(connector: ConsumerConnector) -> Any:
