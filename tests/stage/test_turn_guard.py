@@ -11,7 +11,7 @@ import pytest
 
 from tests.stage import turn_guard
 from tests.stage.bytecodes import bytecodes_of
-from tests.stage.clock import OwnTimeLoop, VirtualTimeLoop
+from tests.stage.clock import ImpatientLoop, OwnTimeLoop, VirtualTimeLoop
 
 
 def compute(seconds: float) -> None:
@@ -25,7 +25,12 @@ async def computing(seconds: float) -> None:
     compute(seconds)
 
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop] | None] = [None, VirtualTimeLoop, OwnTimeLoop]
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop] | None] = [
+    None,
+    VirtualTimeLoop,
+    OwnTimeLoop,
+    ImpatientLoop,
+]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
