@@ -28,11 +28,7 @@ class TopicStage:
         self.cluster = cluster
         self.name = name
         self.partitions = partitions
-        result = cluster.run(
-            *("kbroker", "topics", "create", name),
-            *("--partitions", str(partitions), "--replication-factor", "1"),
-        )
-        assert result.returncode == 0, result.stderr
+        cluster.create_topic(name, partitions)
 
     async def produce(self, count: int, topic: str | None = None, **settings: str) -> list[str]:
         """Send messages v0, v1, ..., one partition after the other."""
