@@ -28,6 +28,10 @@ lowest_tests := tests/building tests/zk \
   tests/interop/test_confluent_kafka.py tests/interop/test_idempotent_producers.py \
   tests/spark/test_query.py tests/spark/test_listeners.py tests/spark/pipelines tests/spark/sink/test_packing.py
 
+# The files with combinations that `make test` does not take, and those on ZooKeepers of each version.
+product_tests = $(shell grep -rl --include='test_*.py' 'mark\.product' tests) tests/zk/session \
+  tests/groups/zookeeper/test_member.py
+
 PYTHON_NEEDED := Python 3.11 or newer is needed. Debian: apt-get install python3 python3-venv.
 JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
@@ -51,7 +55,8 @@ help:
 	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
 	@echo 'make scale    how costs grow with the number of partitions, topics, groups and more (SIZES=100:1000)'
 	@echo '              PEER=1: then a few of them beside stock Kafka, or PEER=DIR with its jars'
-	@echo 'make interop PART=1/4   stock clients of every kind in every scenario; queries of Spark with every fault'
+	@echo 'make interop PART=1/4   all combinations of which make test takes a few: stock clients of every kind in every scenario,'
+	@echo '              faults under Spark, deaths in migrations, crashes at each byte'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
 	@echo 'make man      the manual pages of both commands, in build/man'
@@ -112,12 +117,7 @@ scale: $(VENV)/.test
 	$(if $(PEER),$(BIN)/python -m tests.scale.beside_peer $(filter-out 1,$(PEER)))
 
 interop: java $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
-	  tests/interop/test_*consumers*.py tests/interop/test_stock_logins.py \
-	  tests/interop/test_transactions_in_mixed_cluster.py tests/interop/test_transaction_scenarios.py \
-	  tests/interop/test_franz_go.py \
-	  tests/spark/test_faults.py tests/spark/test_killed_reader.py \
-	  tests/spark/sink/test_killed.py tests/zk/session tests/groups/zookeeper/test_member.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) $(product_tests) $(PYTEST_ARGS)
 
 # The linters are at their lowest and read our types of the newest libraries, as `make check` does.
 test-lowest: java $(LOWEST)/.installed
