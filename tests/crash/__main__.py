@@ -1,6 +1,6 @@
 """Crash every workload at every byte.
 
-python -m tests.crash             as the tests do, with the counts
+python -m tests.crash             as `make interop` does, with the counts
 python -m tests.crash --deep      more combinations of what a power loss may leave
 python -m tests.crash truncation  those with this in their name
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.crash.exploration import Counts, CrashViolation, explore
-from tests.crash.power_loss import DEEP, QUICK
+from tests.crash.power_loss import DEEP, EACH_BYTE
 from tests.crash.workloads import WORKLOADS
 
 
@@ -41,7 +41,7 @@ def _explored(number: int, is_deep: bool) -> tuple[Counts, str]:
     """No counts at all: a violation, and the text tells of it."""
     workload, started = WORKLOADS[number], time.process_time()
     try:
-        counts = explore(workload, DEEP if is_deep else QUICK)
+        counts = explore(workload, DEEP if is_deep else EACH_BYTE)
     except CrashViolation as violation:
         return Counts(), f"VIOLATION\n{violation}\n"
     return counts, f"{workload.name}: {counts} ({time.process_time() - started:.0f} s)"

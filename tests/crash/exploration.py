@@ -66,13 +66,18 @@ def explore(workload: Workload, effort: Effort) -> Counts:
     """Crash a workload wherever it can. Raises CrashViolation."""
     story, counts = workload.story(), Counts()
     opened_disks: dict[bytes, FoundDisk] = {}
+    checked: set[tuple[bytes, bool]] = set()
     root_syncs, required_at, required = story.root_syncs, -1, {}
     with _silent():
         for at, crash in crashes(story.disk.operations, effort, counts):
             if at != required_at:
                 required_at = at
                 required = {tp: h.requirement(at, root_syncs) for tp, h in story.histories.items()}
+                checked.clear()
             key = digest(crash.tree)
+            if (key, crash.was_killed) in checked:
+                continue
+            checked.add((key, crash.was_killed))
             disk_state = opened_disks.get(key)
             if disk_state is None:
                 opened = reopened(crash.tree, story.config, story.now_ms)
@@ -96,7 +101,7 @@ def crashes(
     platter = Platter(Tree())
     for at, following in enumerate([*operations, None]):
         counts.moments += 1
-        for crash in (*platter.killed(following), *platter.without_power(effort)):
+        for crash in (*platter.killed(following, effort), *platter.without_power(effort)):
             counts.crashes += 1
             yield at, crash
         if following is not None:
@@ -140,7 +145,7 @@ def _open_again(crash: Crash, opened: Opened, story: Story, effort: Effort, coun
         left = platter.without_power(effort.again or effort)
         if effort.again is None:
             left = islice(left, 2)
-        for again in (*islice(platter.killed(following), 2), *left):
+        for again in (*islice(platter.killed(following, effort), 2), *left):
             key = digest(again.tree)
             if key in seen:
                 continue

@@ -1,6 +1,7 @@
 """The disks that a crash may leave of a recorded one.
 
-A **killed process** leaves all it did, and of a write that was going on any number of first bytes.
+A **killed process** leaves all it did, and of a write that was going on any number of first bytes:
+tried are every `Effort.end_every`.
 
 A **power loss** leaves what was synced, and of the rest what chance likes. Of a file: any of the
 writes and resizes since its last sync, whether or not the earlier ones are there (then their place
@@ -16,8 +17,8 @@ All of this at once is more than can be tried. What is:
 - of each file or directory every *state* while all others are dropped, and while all are kept. The
   states are all subsets of what is pending, up to `Effort.subsets_up_to` operations; of more:
   none, all, the first ones, all but one, one alone; and each write halved, zeroed, and nonsense;
-- the file that was written to last torn at each byte while all else is kept, and at every
-  `Effort.tear_every` in any other company, and with zeros behind;
+- the file that was written to last torn at every `Effort.end_every` byte while all else is kept,
+  and at every `Effort.tear_every` in any other company, and with zeros behind;
 - all combinations of states of all files and directories, where they are not more than
   `Effort.combinations_up_to`: each before each other, in both orders.
 """
@@ -38,18 +39,20 @@ _NONSENSE = random.Random(8).randbytes(1 << 16)
 
 @attrs.frozen
 class Effort:
-    """How far combinations go before they are chosen from; how many bytes are between two tears
-    of a write; how many disks that crashed are between two that are crashed again while they are
-    opened, and how hard these are tried."""
+    """How far combinations go before they are chosen from; how many bytes are between two ends of
+    the last write, and between two tears of it; how many disks that crashed are between two that
+    are crashed again while they are opened, and how hard these are tried."""
 
     subsets_up_to: int = 3
     combinations_up_to: int = 24
+    end_every: int = 1
     tear_every: int = 20
     open_again_every: int = 300
     again: Effort | None = None
 
 
-QUICK = Effort()
+QUICK = Effort(end_every=3)
+EACH_BYTE = Effort()
 DEEP = Effort(6, 2000, tear_every=1, open_again_every=50, again=Effort(1, 0, tear_every=40))
 
 
@@ -90,11 +93,11 @@ class Platter:
         else:
             self.pending.setdefault(operation.node, []).append(operation)
 
-    def killed(self, next_operation: Operation | None) -> Iterator[Crash]:
+    def killed(self, next_operation: Operation | None, effort: Effort) -> Iterator[Crash]:
         """Yield the disks that are left if the process dies now, or during the next operation."""
         yield Crash("killed", self.now.copy(), True)
         if isinstance(next_operation, Write):
-            for size in range(1, len(next_operation.data)):
+            for size in _sizes(next_operation, effort.end_every):
                 tree = self.now.copy()
                 tree.apply(attrs.evolve(next_operation, data=next_operation.data[:size]))
                 yield Crash(f"killed after {size} bytes of the next write", tree, True)
@@ -108,7 +111,7 @@ class Platter:
             for how, state in (*of_node, *self._torn(node, effort)):
                 yield _with(self.safe, {node: state}, f"{how}, all else dropped")
                 yield _with(self.now, {node: state}, f"{how}, all else kept")
-            for how, state in self._torn_anywhere(node):
+            for how, state in self._torn_anywhere(node, effort):
                 yield _with(self.now, {node: state}, f"{how}, all else kept")
         if len(states) > 1 and prod(map(len, states.values())) <= effort.combinations_up_to:
             for chosen in product(*states.values()):
@@ -123,12 +126,12 @@ class Platter:
         else:
             yield from _file_states(self.safe.files[node], node, pending, effort)
 
-    def _torn_anywhere(self, node: int) -> Iterator[State]:
-        """Yield a file whose last write, the last thing done at all, ends at each of its bytes."""
+    def _torn_anywhere(self, node: int, effort: Effort) -> Iterator[State]:
+        """Yield a file whose last write, the last thing done at all, ends at any of its bytes."""
         *earlier, last = self.pending[node]
         if last is self.last and isinstance(last, Write):
             before = _content(self.safe.files[node], earlier)
-            for size in range(1, len(last.data)):
+            for size in _sizes(last, effort.end_every):
                 torn = attrs.evolve(last, data=last.data[:size])
                 yield f"{node} torn after {size} bytes", _content(before, [torn])
 
@@ -146,6 +149,12 @@ class Platter:
             yield how + ", zeros follow", _content(before, [attrs.evolve(last, data=data + rest)])
             if earlier:
                 yield how + " alone", _content(alone, [attrs.evolve(last, data=data)])
+
+
+def _sizes(write: Write, every: int) -> list[int]:
+    """Return how much of a write is there: its first byte, all but its last, some in between."""
+    last = len(write.data) - 1
+    return [*range(1, last, every), last] if last > 0 else []
 
 
 def _with(company: Tree, states: dict[int, bytes | dict[str, int]], how: str) -> Crash:
