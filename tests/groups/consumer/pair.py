@@ -10,6 +10,7 @@ commit of an older generation is accepted, and none goes back. Once it is quiet,
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import random
@@ -286,7 +287,7 @@ class Pair:
         identity = Joined(member_id=effect.member_id, generation_id=effect.generation_id)
 
         def answer(synced: Any) -> None:
-            partitions = frozenset(decode_assignment(synced.assignment).partitions)
+            partitions = frozenset(partitions_of(synced.assignment))
             end(on.SyncResponded(effect.round, synced.error, partitions))
 
         self.send(
@@ -490,9 +491,7 @@ class Pair:
         live = self.desk.shard.live.get(GROUP_ID)
         if live is not None and live.is_stable:
             owners = [
-                p
-                for member in live.members.values()
-                for p in decode_assignment(member.assignment).partitions
+                p for member in live.members.values() for p in partitions_of(member.assignment)
             ]
             assert len(set(owners)) == len(owners), "a partition has two owners in a generation"
 
@@ -514,6 +513,12 @@ class Pair:
         assert not self._waiting, "a request has no response"
         sizes = [len(node.delivering) for node in alive]
         assert not sizes or max(sizes) - min(sizes) <= 1, "it is shared out evenly"
+
+
+@functools.lru_cache(1000)
+def partitions_of(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return what is assigned. Checks look at the same assignments after every step."""
+    return tuple(decode_assignment(assignment).partitions)
 
 
 URGENT: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
