@@ -6,7 +6,7 @@ from typing import Any
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -24,7 +24,7 @@ def with_producer(
             async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
                 return await scenario(producer, broker)
 
-    return run_in_own_time(run())
+    return run_in_own_time(run(), loop=ImpatientLoop)
 
 
 def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:

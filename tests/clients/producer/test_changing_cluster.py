@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import SILENCE, ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 
 P0 = TopicPartition("t", 0)
 FIRST, SECOND = 1, 2
@@ -45,7 +45,7 @@ def with_two_brokers(scenario: Scenario, **settings: Any) -> None:
             async with Producer({**named, **settings}) as producer:
                 await scenario(producer, first, second)
 
-    run_in_own_time(run())
+    run_in_own_time(run(), loop=ImpatientLoop)
 
 
 def lead(leader: int, epoch: int, *brokers: ScriptedBroker) -> None:

@@ -28,7 +28,7 @@ from tests.clients.producer.transactions.coordinating_broker import (
     CoordinatingBroker,
 )
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 OFFSETS = {P0: OffsetAndMetadata(7)}
@@ -48,7 +48,7 @@ def with_producer(scenario: Scenario, broker: CoordinatingBroker | None = None, 
             ) as producer:
                 return await scenario(producer, serving)
 
-    return run_in_own_time(run())
+    return run_in_own_time(run(), loop=ImpatientLoop)
 
 
 async def send_all(producer: Producer, *values: bytes) -> list[asyncio.Future[Any]]:
@@ -458,7 +458,7 @@ def test_a_producer_without_the_setting_has_no_transactions() -> None:
             (request,) = broker.asked(ApiKey.PRODUCE)
             assert request.transactional_id is None
 
-    run_in_own_time(scenario())
+    run_in_own_time(scenario(), loop=ImpatientLoop)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_a_producer_that_cannot_have_its_id_is_closed_by_the_block_that_it_would
             with pytest.raises(ProducerClosed):
                 await producer.begin_transaction()
 
-    run_in_own_time(scenario())
+    run_in_own_time(scenario(), loop=ImpatientLoop)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_a_broker_without_transactions_is_named_in_one_sentence(
             assert failed.value.code is ErrorCode.UNSUPPORTED_VERSION
             assert "\n" not in str(failed.value)
 
-    run_in_own_time(scenario())
+    run_in_own_time(scenario(), loop=ImpatientLoop)
 
 
 def test_a_broker_that_cannot_check_a_member_takes_the_offsets_of_a_group_alone() -> None:
@@ -647,4 +647,4 @@ def test_silent_coordinator_is_waited_for_until_another_broker_coordinates(
             assert second.committed == {P0: [b"a", b"c"], P1: [b"b"]}
             assert second.offsets == {P0: 7}
 
-    run_in_own_time(run())
+    run_in_own_time(run(), loop=ImpatientLoop)
