@@ -79,8 +79,11 @@ def test_wheel_installs_one_package(wheel: Path) -> None:
     assert f"\nVersion: {__version__}\n" in metadata
 
 
-def test_same_sources_give_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    assert build_wheel(tmp_path).read_bytes() == wheel.read_bytes()
+def test_without_a_compiler_the_wheel_is_the_pure_one(wheel: Path, tmp_path: Path) -> None:
+    without = build_wheel(tmp_path, KGROUP_PURE="", CC="/bin/false")
+
+    assert without.name == wheel.name == f"kgroup-{__version__}-py3-none-any.whl"
+    assert without.read_bytes() == wheel.read_bytes()
 
 
 def test_project_keeps_its_packages_and_has_ours_below_the_front(project: Project) -> None:
@@ -222,7 +225,7 @@ def test_type_checker_of_a_user_sees_our_types(project: Project) -> None:
     assert "Found 2 errors in 1 file" in checked.stdout
 
 
-def test_sdist_is_the_same_twice_builds_the_wheel_and_passes_twine(
+def test_sdist_is_the_same_twice_builds_the_same_wheel_and_passes_twine(
     wheel: Path, tmp_path: Path
 ) -> None:
     build = "import sys; from building.backend import build_sdist; print(build_sdist(sys.argv[1]))"
