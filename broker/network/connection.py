@@ -370,6 +370,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _has_room(self) -> bool:
         """Return whether there is room for another response to the client."""
+        # It was closed while it was in line (fault strangers-7).
+        if self._transport is None:
+            return False
         # Until a request has shown it, nobody knows that a broker has come (fault strangers-6).
         has_room = self.queued.may_serve(self) or self.dispatcher.is_from_broker(
             self._cutter.begin, self._origin

@@ -16,11 +16,14 @@ Most of the time no connection is behind, and requests are served the moment the
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 import attrs
+
+logger = logging.getLogger(__name__)
 
 SHARE_REQUESTS = 32
 SHARE_S = 0.002
@@ -73,6 +76,9 @@ class Served(Protocol):
 
     def end_share(self) -> None:
         """Send the responses: other connections are served next, or the turn ends."""
+
+    def close(self) -> None:
+        """Close the connection, without a response."""
 
 
 @attrs.define(eq=False)
@@ -168,7 +174,12 @@ class Turns:
         self._serve_line(self._first, SHARE_REQUESTS)
         self._serve_line(self._fresh, FRESH_REQUESTS)
         self._serve_line(self._behind, SHARE_REQUESTS)
-        self._end_shares()
+        unended, self._unended = self._unended, {}
+        for connection in unended:
+            try:
+                connection.end_share()
+            except Exception:
+                _close(connection)
 
         self._is_called = False
         # The loop's other work comes before the next turn.
@@ -188,25 +199,19 @@ class Turns:
 
             connection = line.popleft()
             connection.share.in_line = False
-            self._serve(connection, max_requests)
+            try:
+                self._serve(connection, max_requests)
 
-            if connection.share.in_line:
-                # Its responses go out at the end of the turn, in one write.
-                self._unended[connection] = None
-            else:
-                self._unended.pop(connection, None)
-                connection.end_share()
-
-    def _end_shares(self) -> None:
-        """End the shares of connections that are in line again.
-
-        This is done once a turn for each, because it costs a write, and more system calls if
-        reading stops or resumes.
-        """
-        unended = self._unended
-        self._unended = {}
-        for connection in unended:
-            connection.end_share()
+                # Of those in line again once, at the end of the turn: it costs a write, and more
+                # system calls if reading stops or resumes.
+                if connection.share.in_line:
+                    self._unended[connection] = None
+                else:
+                    self._unended.pop(connection, None)
+                    connection.end_share()
+            except Exception:
+                # Or nobody would have a turn any more (fault strangers-7).
+                _close(connection)
 
     def _serve(self, connection: Served, max_requests: int) -> None:
         """Serve up to `max_requests` requests, within what is left of the connection's share."""
@@ -243,3 +248,9 @@ class Turns:
             connection.share.in_line = True
             self._behind.append(connection)
             self._call_turn()
+
+
+def _close(connection: Served) -> None:
+    """Close a connection whose request has failed by a bug of ours, and log the bug."""
+    logger.exception("a connection could not be served")
+    connection.close()

@@ -70,6 +70,7 @@ class Connection:
     waiting: list[str] = attrs.field(factory=list)
     shares: int = 0
     is_control_plane: bool = False
+    is_closed: bool = False
     wakes: Callable[[str], None] = lambda key: None
 
     def asks(self, requests: int = 1, key: str = "") -> None:
@@ -93,8 +94,46 @@ class Connection:
     def end_share(self) -> None:
         self.shares += 1
 
+    def close(self) -> None:
+        self.is_closed = True
+
 
 _: Served = Connection(Loop(), 0, 0.0)
+
+
+@attrs.define(eq=False)
+class Broken(Connection):
+    """A connection whose second request, or the end of whose share, fails by a bug."""
+
+    fails_at_end: bool = False
+
+    def serve_next(self) -> bool:
+        if self.loop.served and not self.fails_at_end:
+            raise KeyError("a bug")
+        return super().serve_next()
+
+    def end_share(self) -> None:
+        super().end_share()
+        if self.fails_at_end and self.shares > 1:
+            raise KeyError("a bug")
+
+
+@pytest.mark.fault("strangers-7")
+@pytest.mark.parametrize("fails_at_end", [False, True])
+def test_a_bug_in_a_request_closes_its_connection_and_the_others_are_served_on(
+    fails_at_end: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = Loop()
+    first, other = loop.connection(), loop.connection()
+    broken = Broken(loop, 3, FAST_S, fails_at_end=fails_at_end)
+    for connection in (first, broken, other):
+        connection.asks(3 * SHARE_REQUESTS)
+    loop.run()
+    assert not first.waiting
+    assert not other.waiting
+    assert broken.is_closed
+    assert "a connection could not be served" in caplog.messages
+    assert "KeyError: 'a bug'" in caplog.text
 
 
 def test_who_is_alone_is_served_the_moment_he_asks() -> None:

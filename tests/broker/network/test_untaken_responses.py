@@ -149,3 +149,23 @@ async def test_a_broker_is_served_though_it_comes_from_the_same_address() -> Non
         await broker.send(frame, frame)
         await until(lambda: len(scene.updates) == 3, "it is served on")
         await waits(scene, before)
+
+
+@pytest.mark.fault("strangers-7")
+async def test_a_connection_in_line_that_is_closed_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is closed between its place in line and its turn, while its client is held back."""
+    async with greedy_client() as scene:
+        waiting = await new_client(scene)
+        connections = scene.server.listener.connections
+        (connection,) = await until(
+            lambda: [each for each in connections if each.name == waiting.name], "it is there"
+        )
+        await waits(scene, waiting)
+        connection.close()
+        connection.serve_again()
+        await until(lambda: connection not in connections, "it is closed")
+        other = await new_client(scene, "127.0.0.2")
+        assert await other.answer() == (77, ANSWER)
+        assert not [record for record in caplog.records if record.exc_info]
