@@ -126,8 +126,15 @@ def encode(value: Any, version: int) -> bytes:
 def encode_element(value: Any, message: type, version: int) -> Encoded:
     """Encode an element of an array of a message ahead of it. It has no records."""
     out = bytearray()
-    _write_struct(value.__class__, version, is_flexible(message, version))(out, value, [])
-    return Encoded(value.__class__, bytes(out))
+    holes: list[Hole] = []
+    _write_struct(value.__class__, version, is_flexible(message, version))(out, value, holes)
+    # It may have an array of its own that is encoded already.
+    begin = 0
+    pieces: list[bytes | bytearray] = []
+    for position, chunk in holes:
+        pieces += [out[begin:position], chunk.body]
+        begin = position
+    return Encoded(value.__class__, b"".join([*pieces, out[begin:]]))
 
 
 def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
+from typing import Any
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.fair_line import owner_of
+from broker.network.long_answers import AnswerBytes, LongAnswer
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.replica_manager import ReplicaManager
 from core_log.producers.producer_state import NONE, Producer
@@ -28,7 +30,7 @@ from protocol.messages.describe_producers import (
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
-PRODUCERS_A_TURN = 5000
+PRODUCERS_A_TURN = 1000
 """Producers and partitions that are described in one turn of the loop."""
 
 
@@ -43,7 +45,7 @@ def handle(
     """Describe the producers of each partition that is led here, in turns of the loop."""
     refused = refused_topics(context, Operation.READ, (topic.name for topic in request.topics))
     topics: list[DescribeProducersResponseTopic] = []
-    steps = _describe(replicas, cache, refused, request, topics)
+    steps = _describe(replicas, cache, refused, request, topics, context.api_version)
 
     def describe_more() -> Outcome | None:
         count = sum(1 for _ in islice(steps, PRODUCERS_A_TURN))
@@ -61,11 +63,13 @@ def _describe(
     refused: Collection[str],
     request: DescribeProducersRequest,
     topics: list[DescribeProducersResponseTopic],
+    version: int,
 ) -> Iterator[None]:
     """Add the topics of the request to `topics`, in steps of one partition or producer."""
+    # Of all of them: one partition may be named very often (fault strangers-8).
+    size = AnswerBytes()
     for topic in request.topics:
-        partitions: list[DescribeProducersResponsePartition] = []
-        topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=partitions))
+        partitions = LongAnswer(DescribeProducersResponse, version, size)
         for index in topic.partition_indexes:
             yield
             described: list[DescribeProducersResponseProducer] = []
@@ -78,14 +82,16 @@ def _describe(
                     yield
             except ApiError as refusal:
                 error = refusal
-            partitions.append(
-                DescribeProducersResponsePartition(
-                    partition_index=index,
-                    error_code=ErrorCode.NONE if error is None else error.code,
-                    error_message=None if error is None else error.code.meaning,
-                    active_producers=described,
-                )
+            answer = DescribeProducersResponsePartition(
+                partition_index=index,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.code.meaning,
+                active_producers=described,
             )
+            # To encode all of them at the end would take a turn for itself.
+            partitions.add([answer])
+        encoded: Any = partitions.array()
+        topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=encoded))
 
 
 def _producers(

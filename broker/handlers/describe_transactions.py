@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import islice
 
 from broker.network.authorization import CLUSTER, transactional_id
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Outcome
+from broker.network.dispatch import Close, Outcome
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from groups.transactions.coordinator import TransactionCoordinator
 from protocol.acls import Operation
@@ -21,8 +20,10 @@ from protocol.messages.describe_transactions import (
 )
 from protocol.topic_partition import by_topic
 
-IDS_A_TURN = 1000
-"""Ids that are described in one turn of the loop."""
+A_TURN = 1000
+"""Ids, and partitions of their transactions, that are described in one turn of the loop."""
+MOST = 250_000
+"""The same in one response, at most: a request may name one id very often."""
 
 
 def handle(
@@ -37,11 +38,22 @@ def handle(
     names = iter(request.transactional_ids)
     states: list[DescribeTransactionsResponseState] = []
 
+    described = 0
+
     def describe_more() -> Outcome | None:
-        some = list(islice(names, IDS_A_TURN))
-        states.extend(_describe(coordinator, name, context, is_broker) for name in some)
-        is_all = len(some) < IDS_A_TURN
-        return DescribeTransactionsResponse(transaction_states=states) if is_all else None
+        nonlocal described
+        # Those that have many partitions are few a turn (fault strangers-8).
+        turn_ends = described + A_TURN
+        for name in names:
+            state = _describe(coordinator, name, context, is_broker)
+            states.append(state)
+            described += 1 + sum(len(topic.partitions) for topic in state.topics)
+            # They are encoded at once, and are memory till then (fault strangers-8).
+            if described > MOST:
+                return Close(f"more than {MOST} transactions and partitions to describe")
+            if described >= turn_ends:
+                return None
+        return DescribeTransactionsResponse(transaction_states=states)
 
     return deferred.respond_in_turns(
         describe_more, timeout_ms, lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT)

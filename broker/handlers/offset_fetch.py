@@ -18,6 +18,7 @@ from broker.coordinators.zookeeper_offsets import FetchedOffsets, ZooKeeperOffse
 from broker.network.authorization import group
 from broker.network.dispatch import Outcome
 from broker.network.fair_line import owner_of
+from broker.network.long_answers import AnswerBytes, LongAnswer
 from broker.network.request_context import (
     RequestContext,
     authorize,
@@ -28,7 +29,6 @@ from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, OffsetKey
 from protocol.acls import Operation
-from protocol.encoding import Encoded, EncodedArray, encode_element
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -169,12 +169,13 @@ def _asks_for_much(
         is_for_all = request.topics is None and context.api_version > 0
         names = [request.group_id] if is_for_all else []
 
-    is_much = False
-    with suppress(ApiError):
-        counts = (coordinator.shard(name).offsets.count_of(name) for name in names)
-        # The others have their turns in between (fault groups-8).
-        is_much = sum(counts) > OFFSETS_A_TURN
-    return is_much
+    count = 0
+    for name in names:
+        # One that is another coordinator's hides nothing of the others (fault strangers-8).
+        with suppress(ApiError):
+            count += coordinator.shard(name).offsets.count_of(name)
+    # The others have their turns in between (fault groups-8).
+    return count > OFFSETS_A_TURN
 
 
 @attrs.define(eq=False)
@@ -188,11 +189,12 @@ class _Everything:
     request: OffsetFetchRequest
     context: RequestContext
     groups: list[OffsetFetchResponseGroup] = attrs.field(factory=list)
+    _size: AnswerBytes = attrs.field(factory=AnswerBytes)
+    """Of all groups, of which one may be named very often."""
     _left: list[OffsetFetchRequestGroup] = attrs.field(init=False)
     _keys: Iterator[OffsetKey] = attrs.field(init=False)
     _shard: GroupShard | None = None
-    _chunks: list[Encoded] = attrs.field(factory=list)
-    _topics: int = 0
+    _topics: LongAnswer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         request = self.request
@@ -231,7 +233,7 @@ class _Everything:
             )
         if not is_whole:
             return None
-        topics: Any = EncodedArray(self._topics, self._chunks)
+        topics: Any = self._topics.array()
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
     def _take_part(self, group_id: str, stable: bool) -> bool:
@@ -240,7 +242,8 @@ class _Everything:
         if self._shard is None:
             self._shard = shard
             self._keys = shard.offsets.keys_of(group_id)
-            self._chunks, self._topics = [], 0
+            version = self.context.api_version
+            self._topics = LongAnswer(OffsetFetchResponse, version, self._size)
         # It was loaded again: what came before is of another coordinator.
         if shard is not self._shard:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id}")
@@ -252,14 +255,9 @@ class _Everything:
         for name, keys in by_topic.items():
             if name not in refused:
                 offsets = ((key.partition, shard.offsets.fetch(*key)) for key in keys)
-                self._add(render(name, offsets))
+                # What is encoded already is small, and need not be encoded at the end.
+                self._topics.add([render(name, offsets)])
         return not part
-
-    def _add(self, topic: OffsetFetchResponseTopic) -> None:
-        # What is encoded already is small, and need not be encoded at the end.
-        encoded = encode_element(topic, OffsetFetchResponse, self.context.api_version)
-        self._chunks.append(encoded)
-        self._topics += 1
 
 
 def _late(request: OffsetFetchRequest) -> Outcome:

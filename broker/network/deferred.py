@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.network.dispatch import Outcome
+from broker.network.dispatch import Close, Outcome
 from broker.network.down_conversion import ConvertedBytes
 from broker.network.fair_line import NOBODY, FairLine, Owner, Place
 from broker.network.purgatory import Wait
@@ -29,8 +29,14 @@ codec works beside Python, but a conversion is all Python: a third thread would 
 way."""
 
 
-LONG_ANSWERS = 4
+LONG_ANSWERS = 8
 """Answers that are made in several turns of the loop at the same time, one of a client."""
+QUICK_TURNS = 50
+"""Turns after which an answer is one of the longest."""
+LONGEST_ANSWERS = 2
+"""The longest answers that are made at the same time."""
+LONGEST_WAITING = 16
+"""Of those that have begun and wait for that."""
 
 
 class LineFull(Exception):
@@ -87,6 +93,9 @@ class Deferred:
     converted: ConvertedBytes = attrs.field(factory=ConvertedBytes)
     line: FairLine = attrs.field(factory=lambda: FairLine(THREADS, THREADS))
     answers: FairLine = attrs.field(factory=lambda: FairLine(LONG_ANSWERS, 1))
+    _longest: FairLine = attrs.field(
+        factory=lambda: FairLine(LONGEST_ANSWERS, 1, most_bytes=LONGEST_WAITING)
+    )
 
     def respond(
         self,
@@ -163,16 +172,39 @@ class Deferred:
             # What is made counts only when it is whole (fault strangers-6).
             place = await enter(self.answers, owner)
             try:
+                outcome = await go_on(QUICK_TURNS)
+                if outcome is None:
+                    # Or who asks for little waits for a few who ask for very much
+                    # (fault strangers-8).
+                    place.step_aside()
+                    outcome = await finish_longest(owner)
+                return outcome
+            finally:
+                place.leave()
+
+        async def finish_longest(owner: Owner) -> Outcome:
+            try:
+                place = await enter(self._longest, owner, 1)
+            except LineFull:
+                return Close("too many long answers wait")
+            try:
                 return await finish()
             finally:
                 place.leave()
 
-        async def finish() -> Outcome:
+        async def go_on(turns: int) -> Outcome | None:
             outcome = None
-            while outcome is None:
+            while outcome is None and turns:
                 # The other connections come in between.
                 await asyncio.sleep(0)
                 outcome = work()
+                turns -= 1
+            return outcome
+
+        async def finish() -> Outcome:
+            outcome = None
+            while outcome is None:
+                outcome = await go_on(QUICK_TURNS)
             return outcome
 
         if asking is None:

@@ -36,6 +36,7 @@ from broker.network.authorization import (
     audit_logger,
     host_of,
 )
+from broker.network.long_answers import AnswerTooLarge
 from broker.network.purgatory import Wait
 from broker.network.request_context import (
     Bill,
@@ -519,6 +520,8 @@ def _call_guarded(
     close = False
     try:
         return Dispatched(header, handle())
+    except AnswerTooLarge as error:
+        return Dispatched(header, Close(str(error)))
     except ApiError as error:
         # An error of the protocol has a response, and the connection goes on.
         code = error.code

@@ -56,7 +56,15 @@ class Place:
     enter: Callable[[], None]
     refuse: Callable[[], None]
     is_given: bool = False
+    is_aside: bool = False
     has_left: bool = False
+
+    def step_aside(self) -> None:
+        """Give the place to another client; none of its own client's comes before it has left."""
+        assert self.is_given, "only who has a place can give it"
+        if not self.is_aside and not self.has_left:
+            self.is_aside = True
+            self.line._make_room()
 
     def leave(self) -> None:
         """Give the place to the next, or wait no longer. It may be called again."""
@@ -118,10 +126,16 @@ class FairLine:
         if not place.is_given:
             self._remove(place)
             return
-        self._free += 1
         self._inside[client] -= 1
         if not self._inside[client]:
             del self._inside[client]
+        if place.is_aside:
+            self._give()
+        else:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self._free += 1
         self._give()
 
     def _give(self) -> None:

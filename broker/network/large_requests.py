@@ -35,10 +35,11 @@ from broker.network.deferred import Deferred, LineFull, enter
 from broker.network.dispatch import Close, Dispatched, Handler, LargeFrame, Outcome
 from broker.network.fair_line import FairLine, Owner, Place, owner_of
 from broker.network.letting_go import let_go_of
+from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import Origin, RequestContext
 from protocol.api_key import ApiKey
-from protocol.encoding import Encoded, EncodedArray, TooManyElements, encode_element
+from protocol.encoding import TooManyElements
 from protocol.frozen import frozen
 from protocol.header import read_request
 from protocol.primitives import WireError
@@ -49,10 +50,6 @@ THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
 FEW_A_TURN = 20
 """The same where the answer for one thing may have a megabyte, or hundreds of settings."""
-MOST_ANSWER_BYTES = 128 * 2**20
-"""Bytes of the answers to one request, at most: it may name the largest group 30,000 times."""
-CHUNK_BYTES = 64 * 1024
-"""Bytes of the chunks of a response, at least, but for the last."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
 SIZES = (4_000, 10_000, 40_000)
@@ -212,9 +209,7 @@ class LargeRequests:
     async def _serve_parts(
         self, things: Things, handler: Handler, request: Any, context: RequestContext
     ) -> Outcome:
-        chunks: list[Encoded] = []
-        small: list[Encoded] = []
-        small_bytes = answers = answer_bytes = 0
+        answer: LongAnswer | None = None
         whole: Any = None
         for part in split(request, things.path, things.a_turn):
             # The other connections come in between.
@@ -224,30 +219,15 @@ class LargeRequests:
                 response = await self._ended(response)
 
             # What is encoded already is small, and need not be encoded at the end.
-            kind = type(response)
-            elements = getattr(response, things.answers)
-            encoded = [encode_element(e, kind, context.api_version) for e in elements]
-            encoded_bytes = sum(len(element.body) for element in encoded)
-            answers += len(encoded)
-            answer_bytes += encoded_bytes
-            # A request of 90 KB would take all memory (fault security-2).
-            if answer_bytes > MOST_ANSWER_BYTES:
-                return Close(f"the response to a request has more than {MOST_ANSWER_BYTES} bytes")
-
-            # To send 12,000 chunks of some elements each would take a turn of 26 ms to begin.
-            small += encoded
-            small_bytes += encoded_bytes
-            if small_bytes >= CHUNK_BYTES:
-                chunks.append(_joined(small))
-                small, small_bytes = [], 0
+            answer = answer or LongAnswer(type(response), context.api_version)
+            answer.add(getattr(response, things.answers))
             # Of all else the first failure counts, or the last response.
             if whole is None or not getattr(whole, "error_code", 0):
                 whole = response
-        if small:
-            chunks.append(_joined(small))
+        assert answer is not None, "a request in parts has some"
         # To free all that it names would take a turn for itself (fault security-5).
         await let_go_of(request, things.path)
-        joined: Outcome = attrs.evolve(whole, **{things.answers: EncodedArray(answers, chunks)})
+        joined: Outcome = attrs.evolve(whole, **{things.answers: answer.array()})
         return joined
 
     async def _ended(self, wait: Wait) -> Any:
@@ -259,10 +239,6 @@ class LargeRequests:
             if parked is not None:
                 self.purgatory.cancel(parked)
             raise
-
-
-def _joined(elements: Sequence[Encoded]) -> Encoded:
-    return Encoded(elements[0].kind, b"".join(element.body for element in elements))
 
 
 def _end(ended: asyncio.Future[Any], outcome: Any) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
 from broker.handlers import describe_producers
+from broker.network import long_answers
+from broker.network.long_answers import AnswerTooLarge
 from broker.network.purgatory import Wait
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -13,11 +19,17 @@ from protocol.messages.describe_producers import (
     DescribeProducersResponse,
     DescribeProducersResponseProducer,
 )
+from tests.broker.received import received
 from tests.broker.replication.replicas import NOW_MS, Replicas, context
 from tests.broker.test_produce_transactional import T0, ended, sent
 from tests.broker.transactions import P, marker, write_markers
 from tests.stage.clock import run_in_virtual_time
 from tests.stage.coordinator import coordinator_of_nothing
+
+
+def as_sent(response: Any) -> DescribeProducersResponse:
+    made: DescribeProducersResponse = received(ApiKey.DESCRIBE_PRODUCERS, 0, response)
+    return made
 
 
 def describe(replicas: Replicas, *topics: tuple[str, int]) -> Any:
@@ -38,7 +50,7 @@ def test_producers_are_described_with_their_open_transactions() -> None:
     ended(replicas, commits=True)
     sent(replicas, b"c", sequence=2)
     write_markers(replicas, coordinator_of_nothing(), marker(T0, producer_id=7, epoch=3))
-    (topic,) = describe(replicas, ("t", 0)).topics
+    (topic,) = as_sent(describe(replicas, ("t", 0))).topics
     (partition,) = topic.partitions
     assert (topic.name, partition.partition_index, partition.error_code) == ("t", 0, 0)
     assert list(partition.active_producers) == [
@@ -59,7 +71,7 @@ def test_producers_are_described_with_their_open_transactions() -> None:
 def test_partitions_that_have_no_producers_to_describe_say_why() -> None:
     replicas = Replicas().lead("t")
     replicas.lead("f", leader=1, isr=(0, 1), replicas=(0, 1))
-    response = describe(replicas, ("f", 0), ("none", 0), ("t", 5), ("a/b", 0), ("t", 0))
+    response = as_sent(describe(replicas, ("f", 0), ("none", 0), ("t", 5), ("a/b", 0), ("t", 0)))
     codes = [ErrorCode.of(t.partitions[0].error_code) for t in response.topics]
     assert codes == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -80,7 +92,29 @@ def test_many_producers_are_described_in_several_turns() -> None:
         await replicas.ended(write_markers(replicas, nobody, *many))
         wait = describe(replicas, ("t", 0))
         assert isinstance(wait, Wait)
-        response: DescribeProducersResponse = await replicas.ended(wait)
+        response = as_sent(await replicas.ended(wait))
         return len(response.topics[0].partitions[0].active_producers)
 
     assert run_in_virtual_time(play()) == 12_000
+
+
+@pytest.mark.fault("strangers-8")
+def test_a_partition_that_is_named_very_often_is_not_described_beyond_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_answers, "MOST_ANSWER_BYTES", 200_000)
+
+    async def play(names: int) -> int:
+        replicas = Replicas().lead("t")
+        many = [marker(T0, producer_id=n) for n in range(2000)]
+        await replicas.ended(write_markers(replicas, coordinator_of_nothing(), *many))
+        wait = describe(replicas, *[("t", 0)] * names)
+        assert isinstance(wait, Wait)
+        while (answer := wait.try_complete(False)) is None:
+            await asyncio.sleep(0)
+        response = as_sent(answer)
+        return sum(len(topic.partitions[0].active_producers) for topic in response.topics)
+
+    assert run_in_virtual_time(play(2)) == 4000
+    with pytest.raises(AnswerTooLarge):
+        run_in_virtual_time(play(4))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from broker.handlers import describe_transactions, list_transactions
+from broker.network.dispatch import Close
 from broker.network.purgatory import Wait
 from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.transactions.coordinator import TransactionCoordinator
 from groups.transactions.state import EMPTY, ONGOING, Transaction
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -19,8 +23,9 @@ from protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, context
-from tests.groups.transactions.test_coordinator import IN_31, Stage
+from tests.groups.transactions.test_coordinator import IN_10, IN_31, Stage
 from tests.stage.clock import VirtualTimeLoop
 
 PARTITION = 10
@@ -95,8 +100,46 @@ def test_a_partition_that_is_loaded_refuses_the_whole_list(stage: Stage) -> None
 def test_ids_that_are_asked_for_are_described_in_several_turns(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_transactions, "IDS_A_TURN", 1)
+    monkeypatch.setattr(describe_transactions, "A_TURN", 1)
     request = DescribeTransactionsRequest(transactional_ids=["txn-1", "other", "txn-1"])
     response = ask(stage, request, describe_transactions.handle)
     codes = [state.error_code for state in response.transaction_states]
     assert codes == [105, 16, 105]
+
+
+@pytest.mark.fault("strangers-8")
+def test_transactions_of_many_partitions_are_few_a_turn_and_have_a_bound(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = frozenset(TopicPartition("t", number) for number in range(600))
+    shard = stage.coordinator.runtime.serving(PARTITION).shard
+    large = Transaction(5, 0, 1000, ONGOING, partitions, start_ms=NOW_MS)
+    shard.replay(shard.encode([(IN_10, large)]))
+    described: list[str] = []
+    describe = TransactionCoordinator.describe
+
+    def noting(self: TransactionCoordinator, name: str) -> Transaction:
+        described.append(name)
+        return describe(self, name)
+
+    async def ask_often() -> tuple[list[int], Any]:
+        request = DescribeTransactionsRequest(transactional_ids=[IN_10] * 7)
+        replicas = Replicas()
+        wait = describe_transactions.handle(
+            stage.coordinator, replicas.deferred, 1000, request, context(0)
+        )
+        assert isinstance(wait, Wait)
+        seen = [0, len(described)]
+        while (response := wait.try_complete(False)) is None:
+            seen.append(len(described))
+            await asyncio.sleep(0)
+        return [after - before for before, after in pairwise(seen)], response
+
+    monkeypatch.setattr(TransactionCoordinator, "describe", noting)
+    in_turns, response = stage.loop.run_until_complete(ask_often())
+    assert max(in_turns) == 2
+    assert [len(state.topics[0].partitions) for state in response.transaction_states] == [600] * 7
+
+    monkeypatch.setattr(describe_transactions, "MOST", 7 * 601 - 1)
+    _, response = stage.loop.run_until_complete(ask_often())
+    assert isinstance(response, Close)

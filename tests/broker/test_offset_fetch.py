@@ -8,6 +8,8 @@ import pytest
 
 from broker.handlers import offset_fetch
 from broker.handlers.offset_fetch import OFFSETS_A_TURN
+from broker.network import long_answers
+from broker.network.long_answers import AnswerTooLarge
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
 from broker.network.response_parts import read_part, split_at_holes
@@ -177,3 +179,36 @@ def test_very_many_offsets_of_one_of_several_groups_are_read_so_too() -> None:
         ("nobody", {}),
     ]
     assert turns > MANY // OFFSETS_A_TURN
+
+
+@pytest.mark.fault("strangers-8")
+def test_a_group_that_is_named_very_often_is_not_answered_beyond_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request of 10 KB would have an answer of 2 GB."""
+    monkeypatch.setattr(long_answers, "MOST_ANSWER_BYTES", 200_000)
+    often = [OffsetFetchRequestGroup(group_id="many", topics=None)] * 5
+    assert len(ask_in_turns(8, OffsetFetchRequest(groups=often[:1]))[0].groups) == 1
+    with pytest.raises(AnswerTooLarge, match="more than 200000 bytes"):
+        ask_in_turns(8, OffsetFetchRequest(groups=often))
+
+
+@pytest.mark.fault("strangers-8")
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_group_of_another_coordinator_does_not_bring_all_others_into_one_turn(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = GroupCoordinator.shard
+
+    def shard(self: GroupCoordinator, group_id: str) -> Any:
+        if group_id == "elsewhere":
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return find(self, group_id)
+
+    monkeypatch.setattr(GroupCoordinator, "shard", shard)
+    asked = [OffsetFetchRequestGroup(group_id="many", topics=None)]
+    asked.insert(place, OffsetFetchRequestGroup(group_id="elsewhere", topics=None))
+    response, turns = ask_in_turns(8, OffsetFetchRequest(groups=asked))
+    assert turns > MANY // OFFSETS_A_TURN
+    assert response.groups[place].error_code == ErrorCode.NOT_COORDINATOR
+    assert rows_of(response.groups[1 - place].topics) == ALL_OF_MANY

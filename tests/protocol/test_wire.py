@@ -19,6 +19,11 @@ from protocol.encoding import (
     encode_element,
     encode_into,
 )
+from protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopic,
+)
 from protocol.primitives import WireError, uvarint
 from protocol.wire import (
     BOOL,
@@ -205,6 +210,21 @@ def test_chunks_of_elements_that_are_encoded_already_are_not_copied() -> None:
     (begin, _), (end, _) = holes
     assert begin == end
     assert bytes(out[:begin]) + b"".join(bodies) + bytes(out[end:]) == encode(sample(), 2)
+
+
+@pytest.mark.fault("strangers-8")
+def test_an_element_with_an_array_that_is_encoded_already_is_whole() -> None:
+    topic = OffsetFetchResponseTopic(name="t", partitions=[])
+    encoded = encode_element(topic, OffsetFetchResponse, 8)
+    chunks = [Encoded(encoded.kind, 2 * encoded.body), encoded]
+    many: Any = EncodedArray(3, chunks)
+    plain, made = (
+        encode_element(
+            OffsetFetchResponseGroup(group_id="g", topics=topics), OffsetFetchResponse, 8
+        )
+        for topics in ([topic] * 3, many)
+    )
+    assert made == plain
 
 
 def test_a_varint_without_end_is_refused() -> None:

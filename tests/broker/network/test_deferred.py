@@ -13,8 +13,14 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.network.deferred import Deferred
-from broker.network.dispatch import NO_RESPONSE
+from broker.network.deferred import (
+    LONG_ANSWERS,
+    LONGEST_ANSWERS,
+    LONGEST_WAITING,
+    QUICK_TURNS,
+    Deferred,
+)
+from broker.network.dispatch import NO_RESPONSE, Close
 from broker.network.fair_line import NOBODY, FairLine, Owner
 from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
@@ -112,7 +118,8 @@ async def test_long_answers_of_a_client_are_made_one_after_the_other_and_few_at_
     purgatory = Purgatory()
     made = deferred(purgatory)
     notes: list[str] = []
-    names = ["a1", "a2", *(f"{client}1" for client in "bcdef")]
+    clients = "bcdefghijk"[: LONG_ANSWERS + 1]
+    names = ["a1", "a2", *(f"{client}1" for client in clients)]
     waits = {
         name: made.respond_in_turns(
             LongAnswer(name, notes).go_on,
@@ -127,9 +134,36 @@ async def test_long_answers_of_a_client_are_made_one_after_the_other_and_few_at_
     assert await asyncio.gather(*done) == names
     ends = [notes.index(name, len(names)) for name in names]
     a1, a2, *others = ends
-    assert a1 < min(*others) < max(*others[:3]) < a2
-    assert max(others[:3]) < min(others[3:])
+    first, last = others[: LONG_ANSWERS - 1], others[LONG_ANSWERS - 1 :]
+    assert a1 < min(first) < max(first) < a2
+    assert max(first) < min(last)
     assert made.answers.waiting == 0
+
+
+@pytest.mark.fault("strangers-8")
+async def test_who_asks_for_little_does_not_wait_for_many_who_ask_for_very_much() -> None:
+    purgatory = Purgatory()
+    made = deferred(purgatory)
+    notes: list[str] = []
+
+    def ask(name: str, turns: int) -> asyncio.Future[Any]:
+        work = LongAnswer(name, notes, turns)
+        owner = Owner(name, 1)
+        wait = made.respond_in_turns(work.go_on, 600_000, lambda: "late", owner)
+        return asyncio.ensure_future(outcome(purgatory, wait))
+
+    number = LONG_ANSWERS + LONGEST_WAITING + LONGEST_ANSWERS
+    longest = [ask(f"a{n}", 20 * QUICK_TURNS) for n in range(number)]
+    little = ask("little", 3)
+    assert await little == "little"
+    assert not [each for each in longest if each.done() and not isinstance(each.result(), Close)]
+    ends = await asyncio.gather(*longest)
+    # Those that have begun have a bound, too.
+    refused = [end for end in ends if isinstance(end, Close)]
+    assert 0 < len(refused) < number
+    assert {end for end in ends if not isinstance(end, Close)} == {
+        f"a{n}" for n, end in enumerate(ends) if not isinstance(end, Close)
+    }
 
 
 @pytest.mark.fault("strangers-6")

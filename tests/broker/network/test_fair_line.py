@@ -138,6 +138,25 @@ def test_a_client_is_a_user_or_an_address_where_nobody_logs_in(
     assert owner_of(origin) == owner
 
 
+@pytest.mark.fault("strangers-8")
+def test_who_steps_aside_gives_its_place_to_another_client_and_to_none_of_its_own() -> None:
+    those = Those(FairLine(1, 1))
+    those.come("a1", "a2", "b1", "c1")
+    those.places["a1"].step_aside()
+    assert those.inside == ["a1", "b1"]
+    those.places["a1"].step_aside()
+    assert those.inside == ["a1", "b1"]
+    those.places["b1"].leave()
+    assert those.inside == ["a1", "b1", "c1"]
+    those.places["c1"].leave()
+    assert those.inside == ["a1", "b1", "c1"]
+    those.places["a1"].leave()
+    those.places["a1"].leave()
+    assert those.inside == ["a1", "b1", "c1", "a2"]
+    those.come("d1")
+    assert those.inside == ["a1", "b1", "c1", "a2"]
+
+
 @pytest.mark.fault("strangers-6")
 def test_who_may_not_enter_keeps_nobody_waiting_and_goes_on_when_it_may() -> None:
     outside = {"a"}

@@ -14,12 +14,11 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.network import large_requests
+from broker.network import long_answers
 from broker.network.authorization import group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
-    CHUNK_BYTES,
     FEW_A_TURN,
     LARGE_AT_ONCE,
     SIZES,
@@ -29,14 +28,14 @@ from broker.network.large_requests import (
     split,
 )
 from broker.network.letting_go import FREED_A_TURN
+from broker.network.long_answers import CHUNK_BYTES
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
-from broker.network.response_parts import read_part, split_at_holes
 from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_REQUEST_ELEMENTS
 from protocol.errors import ErrorCode
-from protocol.header import encode_request, encode_response, read_response
+from protocol.header import encode_request, encode_response
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
@@ -55,6 +54,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from protocol.registry import API
+from tests.broker.received import received
 from tests.broker.replication.replicas import context
 from tests.broker.spawning import Spawned
 from tests.stage.authorizer import REFUSING
@@ -141,10 +141,7 @@ def describe(called: list[int]) -> Handler:
 
 
 def read(dispatched: Dispatched, key: ApiKey, version: int) -> Any:
-    encoded, holes = encode_response(key, version, 77, dispatched.outcome)
-    whole = b"".join(map(read_part, split_at_holes(encoded, holes)))
-    assert len(whole) == 4 + int.from_bytes(whole[:4])
-    return read_response(key, version, whole[4:])[1]
+    return received(key, version, dispatched.outcome)
 
 
 @pytest.mark.fault("security-5")
@@ -165,7 +162,7 @@ async def test_few_groups_are_described_in_one_turn_for_each_may_have_a_megabyte
 async def test_answers_that_are_too_large_together_are_not_made(
     threads: CountingThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_requests, "MOST_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(long_answers, "MOST_ANSWER_BYTES", 1000)
     called: list[int] = []
     stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
 
