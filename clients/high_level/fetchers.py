@@ -99,6 +99,7 @@ class BrokerFetcher:
     look_again: Callable[[], None] = lambda: None
     feeds: list[PartitionFeed] = attrs.field(factory=list)
     wake: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _connection: Connection | None = None
 
     def add(self, feed: PartitionFeed) -> None:
         """Fetch a partition too. Its former fetcher drops it."""
@@ -173,7 +174,10 @@ class BrokerFetcher:
         def look() -> None:
             nonlocal timer
             self.look_again()
-            self._note_silence(filter(self._is_ours, asked), "no response")
+            # A broker that makes us wait for a quota has responded, and reads nothing meanwhile.
+            connection = self._connection
+            if connection is None or loop.time() >= connection.throttled_until_s + PATIENCE_S:
+                self._note_silence(filter(self._is_ours, asked), "no response")
             timer = loop.call_later(PATIENCE_S, look)
 
         timer = loop.call_later(self.config.fetch_wait_max_ms / 1000 + PATIENCE_S, look)
@@ -183,7 +187,7 @@ class BrokerFetcher:
             timer.cancel()
 
     async def _serve(self, ready: list[PartitionFeed]) -> None:
-        connection = await self.connect()
+        connection = self._connection = await self.connect()
 
         # Resets first: they give their feeds an offset to fetch from.
         if lost := [feed for feed in ready if feed.fetch_offset is None]:

@@ -264,8 +264,11 @@ class Sender:
     def _note_silence(self, now_s: float) -> None:
         """Log brokers that have not responded for long."""
         for sent_s, node, batches in self._in_flight.values():
-            if now_s - sent_s < SILENCE_S:
-                return
+            # A broker that makes us wait for a quota reads nothing meanwhile.
+            connection = self._cluster.open_connection(node, PURPOSE)
+            since_s = sent_s if connection is None else max(sent_s, connection.throttled_until_s)
+            if now_s - since_s < SILENCE_S:
+                continue
             more = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
             reason = f"no response for {now_s - sent_s:.0f} s to a batch of {batches[0].partition}"
             self._complain(f"writing to broker {node}", f"{reason}{more}", sent_s)

@@ -101,7 +101,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._throttled_until = 0.0
+        self.throttled_until_s = 0.0
+        """Until then, on the loop's clock, the broker reads nothing, as a quota wants (KIP-219)."""
         self._is_put_off = False
         self._failure: ConnectionFailed | None = None
         self._lost = self._loop.create_future()
@@ -252,7 +253,7 @@ class Connection(asyncio.Protocol):
         waiting = None
         if not (api_key is ApiKey.PRODUCE and request.acks == 0):
             timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-            deadline = max(self._loop.time(), self._throttled_until) + timeout_ms / 1000
+            deadline = max(self._loop.time(), self.throttled_until_s) + timeout_ms / 1000
             waiting = _Waiting(self._correlation_id, api_key, version, future, deadline)
 
         # During a login the broker takes nothing else.
@@ -531,7 +532,7 @@ class Connection(asyncio.Protocol):
 
     def _bear_throttling(self, throttle_ms: int) -> None:
         """Wait longer for responses, because the broker reads nothing for a while (KIP-219)."""
-        self._throttled_until = self._loop.time() + throttle_ms / 1000
+        self.throttled_until_s = self._loop.time() + throttle_ms / 1000
         for waiting in self._waiting:
             waiting.deadline += throttle_ms / 1000
 

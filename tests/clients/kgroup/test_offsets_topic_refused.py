@@ -14,6 +14,7 @@ import pytest
 from broker.network.authorization import Resource
 from broker.network.session import Principal
 from clients.admin import Admin, NewTopic
+from clients.producer.producer import Producer
 from clients.watching.history_file import HistoryFile
 from protocol.acls import Operation, ResourceType
 from protocol.internal_topics import OFFSETS_TOPIC
@@ -97,6 +98,9 @@ async def running(tmp_path: Path, refused: Operation) -> AsyncIterator[Stage]:
             assert await admin.create_topics([NewTopic(INVOICES.topic, 1, 1)]) == {
                 INVOICES.topic: None
             }
+        async with Producer(bootstrap_servers=stage.bootstrap) as producer:
+            for number in range(9):
+                await producer.send_and_wait(INVOICES.topic, b"%d" % number)
         await stage.commit([4])
         yield stage
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 from typing import Any
 
+import attrs
 import pytest
 
 from clients.errors import DeliveryTimedOut
@@ -91,5 +92,28 @@ def test_a_leader_that_does_not_respond_is_named_once_and_a_stall_of_ours_is_no_
         broker.answer_late(ApiKey.PRODUCE, broker.produce(request))
         await sent
         assert caplog.messages[1].startswith(f"writing to broker {broker.node_id}: works again")
+
+    with_producer(scenario, delivery_timeout_ms=60_000)
+
+
+def test_a_leader_that_makes_us_wait_for_a_quota_is_not_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        take = broker.answers[ApiKey.PRODUCE]
+        broker.answers[ApiKey.PRODUCE] = lambda request: attrs.evolve(
+            take(request), throttle_time_ms=20_000
+        )
+        await producer.send_and_wait("t", b"x")
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        sent = await producer.send("t", b"y")
+        await broker.received(ApiKey.PRODUCE, 2)
+        for _ in range(20):
+            stand_still(0.9)
+            await asyncio.sleep(0.001)
+        assert caplog.messages == []
+        *_, request = broker.asked(ApiKey.PRODUCE)
+        broker.answer_late(ApiKey.PRODUCE, take(request))
+        await sent
 
     with_producer(scenario, delivery_timeout_ms=60_000)

@@ -35,6 +35,7 @@ class Broker:
     """Partitions as [start, end) of offsets, a batch of ten records each; errors on demand."""
 
     request_timeout_ms = 30_000
+    throttled_until_s = 0.0
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, tuple[int, int]] = {P0: (0, 30), P1: (0, 30)}

@@ -132,6 +132,23 @@ def test_a_broker_that_does_not_respond_is_said_to_be_waited_for(
     play(scene)
 
 
+def test_a_broker_that_makes_us_wait_for_a_quota_is_not_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.wait_s = 20
+        work.broker.throttled_until_s = asyncio.get_running_loop().time() + 18
+        async with work:
+            await asyncio.sleep(18.5)
+            assert feed.trouble is None
+            await asyncio.sleep(2)
+            assert (feed.trouble, caplog.messages) == (None, [])
+
+    play(scene)
+
+
 def test_an_error_of_a_topic_that_lasts_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         work = Scene()
