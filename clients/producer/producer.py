@@ -654,6 +654,7 @@ class Producer:
         self._start()
         cluster = self._cluster
         block_ms = self.config.max_block_ms
+        began_s = asyncio.get_running_loop().time()
         late: type[DeadlineExceeded] = DeadlineExceeded
         waiting_for = f"metadata of {topic}"
         try:
@@ -663,6 +664,10 @@ class Producer:
                 # The partition may be new, and not in our metadata yet.
                 while partition is not None and partition >= num_partitions:
                     waiting_for = f"partition {partition} of {topic}, which has {num_partitions}"
+                    # As in Java's producer the error comes after max.block.ms, a minute later.
+                    reason = f"topic {topic} has {num_partitions} partitions"
+                    now_s = asyncio.get_running_loop().time()
+                    cluster.complaints.failed(f"{topic}-{partition}", reason, began_s, now_s)
                     await cluster.retrying(partial(cluster.refresh, [topic]), "metadata", block_ms)
                     num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
 

@@ -23,6 +23,7 @@ from protocol.errors import ErrorCode
 from protocol.settings import SettingError
 from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
+from tests.stage.clock import OwnTimeLoop
 
 
 def test_records_are_acknowledged_with_their_offsets_in_order() -> None:
@@ -243,6 +244,24 @@ def test_partition_that_does_not_exist_yet_is_waited_for() -> None:
         assert (await producer.send_and_wait("t", b"a", partition=1)).partition == 1
 
     with_producer(scenario, max_block_ms=50)
+
+
+def test_partition_that_does_not_exist_is_said_to_be_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, OwnTimeLoop)
+        sending = asyncio.ensure_future(producer.send("t", b"a", partition=1))
+        while not caplog.messages:
+            loop.work(0.5)
+            await asyncio.sleep(0.001)
+        assert caplog.messages == ["t-1: topic t has 1 partitions; trying again"]
+        broker.topics["t"] = 2
+        await (await sending)
+        assert caplog.messages[1].startswith("t-1: works again")
+
+    with_producer(scenario)
 
 
 def test_full_buffer_blocks_and_then_refuses_and_serves_again_once_there_is_room() -> None:
