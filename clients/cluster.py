@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
-from clients.complaints import Complaints
 from clients.config import ClusterConfig
 from clients.errors import (
     BrokerError,
@@ -83,7 +82,7 @@ class Cluster:
         self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
         self.client_id = self.config.client_id if client_id is None else client_id
 
-        self.complaints = Complaints()
+        self.complaints = self.known.complaints
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
         """Topics that a refresh of all asks for; they enter with the first question about them."""

@@ -2,10 +2,12 @@
 
 What passes within a second is not worth a line: an election, a topic that was just created. What
 lasts longer may last a minute until the caller gets an error, and nobody should wonder that long.
-Nor whether it lasts still: the end of what had a line has one too. Pure but for the log.
+Nor whether it lasts still: the end of what had a line has one too. Pure but for the log and a lock:
+the parts of a client, on loops of their own, complain together.
 """
 
 import logging
+import threading
 from collections import deque
 
 import attrs
@@ -36,14 +38,20 @@ class _Trouble:
 
 @attrs.define(eq=False)
 class Complaints:
-    """What fails now, and what the log says of it."""
+    """What fails now, and what the log says of it. Any thread may say what fails."""
 
     _troubles: dict[str, _Trouble] = attrs.field(factory=dict)
     _lines_s: deque[float] = attrs.field(factory=lambda: deque(maxlen=MOST_TOLD))
     """The times of the last lines."""
+    # A handler of the log may be a client itself, with something to complain of.
+    _lock: threading.RLock = attrs.field(factory=threading.RLock)
 
     def failed(self, what: str, reason: object, began_s: float, now_s: float) -> None:
         """Note that an attempt failed which will be repeated; `began_s`: when it was first made."""
+        with self._lock:
+            self._fail(what, reason, began_s, now_s)
+
+    def _fail(self, what: str, reason: object, began_s: float, now_s: float) -> None:
         trouble = self._troubles.get(what)
         if trouble is None or now_s - trouble.failed_s > PAST_S + (now_s - began_s):
             self._troubles.pop(what, None)
@@ -69,6 +77,10 @@ class Complaints:
 
     def succeeded(self, what: str, now_s: float) -> None:
         """Note that an attempt succeeded: the next failure of it is another trouble."""
+        with self._lock:
+            self._succeed(what, now_s)
+
+    def _succeed(self, what: str, now_s: float) -> None:
         trouble = self._troubles.get(what)
         if trouble is None or trouble.since_s == float("inf"):
             return

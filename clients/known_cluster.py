@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from clients.cluster_view import BrokerEndpoint
+from clients.complaints import Complaints
 
 Key = tuple[int, str]
 """Type and key, as FindCoordinator has them."""
@@ -33,6 +34,8 @@ class KnownCluster:
     cluster_id: str | None = None
     former: Mapping[Address, BrokerEndpoint] = attrs.field(factory=dict)
     """Brokers of earlier metadata; the last of them were there most recently."""
+    complaints: Complaints = attrs.field(factory=Complaints)
+    """What fails in any part: the log has one line of it, and one of its end."""
     _coordinators: dict[Key, BrokerEndpoint] = attrs.field(factory=dict)
     _silent: set[Address] = attrs.field(factory=set)
     _listeners: dict[Listener, asyncio.AbstractEventLoop] = attrs.field(factory=dict)

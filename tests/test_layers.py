@@ -187,6 +187,7 @@ SHELLS = {
     "kgroup.testing",
     "clients.cluster",
     "clients.known_cluster",
+    "clients.complaints",
     "clients.kgroup.completion",
     "clients.transport.connection",
     "clients.transport.connections",

@@ -159,3 +159,19 @@ def test_leader_that_cannot_be_reached_is_said(caplog: pytest.LogCaptureFixture)
         assert broker.asked(ApiKey.PRODUCE)
 
     with_producer(scenario)
+
+
+async def test_what_fails_in_two_parts_of_a_client_is_said_once_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = Cluster(["h:1"])
+    second = Cluster(["h:1"], known=first.known)
+    for at_s in range(10):
+        for part in (first, second):
+            part.complaints.failed("coordinator of group g", "no response", at_s, at_s)
+    for part in (first, second):
+        part.complaints.succeeded("coordinator of group g", 10)
+    assert said(caplog) == [
+        "coordinator of group g: no response; trying again",
+        "coordinator of group g: works again, after 10 s",
+    ]
