@@ -39,6 +39,8 @@ from zk.znodes import Endpoint
 
 logger = logging.getLogger(__name__)
 
+REFUSALS_AGAIN_S = 10.0
+"""Time between two lines on connections that are refused for a lack of files."""
 BACKLOG = 512
 """Connections that may wait to be accepted."""
 CLOSED_A_TURN = 32
@@ -131,6 +133,10 @@ class Listener:
     _sockets: dict[str, socket.socket] = attrs.field(factory=dict)
     _acceptors: deque[Acceptor] = attrs.field(factory=deque)
     _will_close_excess: bool = False
+    _untold_refusals: int = 0
+    """Connections refused for a lack of files since the log had its last line of that."""
+    tells_again_s: float = 0.0
+    """When the log may have the next one, on the loop's clock."""
 
     def __attrs_post_init__(self) -> None:
         # Kafka's default, -1, is no limit; here it is a share of the memory.
@@ -280,13 +286,7 @@ class Listener:
         descriptor = accepted.fileno()
         reserve = descriptor_reserve(self.descriptor_limit)
         if descriptor >= self.descriptor_limit - reserve:
-            logger.warning(
-                "%s: connection of %s refused: %s of %s files are open",
-                listener,
-                address,
-                descriptor,
-                self.descriptor_limit,
-            )
+            self._tell_of_files(listener, address, descriptor)
             accepted.close()
             return
 
@@ -365,6 +365,26 @@ class Listener:
             acceptor.look_for_place()
 
     # ---- those that must go
+
+    def _tell_of_files(self, listener: str, address: str, descriptor: int) -> None:
+        """Log that a connection was refused for a lack of files, and how many others were."""
+        now_s = asyncio.get_running_loop().time()
+        # Clients try again at once, and each try would be a line.
+        if now_s < self.tells_again_s:
+            self._untold_refusals += 1
+            return
+
+        others = f", and {self._untold_refusals} others before" if self._untold_refusals else ""
+        self._untold_refusals, self.tells_again_s = 0, now_s + REFUSALS_AGAIN_S
+        logger.warning(
+            "%s: connection of %s refused%s: %s of %s files are open; the rest is for logs: raise "
+            "the limit (ulimit -n)",
+            listener,
+            address,
+            others,
+            descriptor,
+            self.descriptor_limit,
+        )
 
     def _refuse(self, accepted: socket.socket, refusal: ConnectionRefusal) -> None:
         """Close a connection that is not counted, now or later. It is never read."""

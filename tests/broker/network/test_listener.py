@@ -172,9 +172,18 @@ async def test_connections_leave_descriptors_to_the_logs(caplog: pytest.LogCaptu
         server.listener.descriptor_limit = limit
         second = await server.client()
         assert await second.is_closed()
+        # Clients try again and again, which is a line in ten seconds.
+        third = await server.client()
+        assert await third.is_closed()
         (line,) = caplog.messages
         assert line.startswith("PLAINTEXT: connection of 127.0.0.1 refused: ")
-        assert line.endswith(f" of {limit} files are open")
+        assert line.endswith(
+            f" of {limit} files are open; the rest is for logs: raise the limit (ulimit -n)"
+        )
+        server.listener.tells_again_s = 0
+        fourth = await server.client()
+        assert await fourth.is_closed()
+        assert "refused, and 1 others before: " in caplog.messages[1]
         assert await first.echo(1, "k") == (1, "k")
 
 
