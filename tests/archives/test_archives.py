@@ -60,8 +60,19 @@ def test_everything_is_there_when_zookeeper_has_copies_of_its_nodes(
     check_contents(tmp_path, with_spark=False)
 
 
-@pytest.mark.parametrize("archive", THREE, ids=lambda path: path.name)
-@pytest.mark.parametrize("with_copies", [False, True], ids=["the same nodes", "copies of nodes"])
+@pytest.mark.parametrize(
+    ("archive", "with_copies"),
+    [
+        pytest.param(
+            archive,
+            with_copies,
+            id=f"{'copies of nodes' if with_copies else 'the same nodes'}-{archive.name}",
+            marks=() if with_copies == ("clean" in archive.name) else pytest.mark.product,
+        )
+        for archive in THREE
+        for with_copies in (False, True)
+    ],
+)
 def test_three_brokers_have_everything_and_end_what_was_begun(
     archive: Path, tmp_path: Path, with_copies: bool
 ) -> None:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from clients import blocking
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.segment_files import KINDS, OPTIONS, SEGMENTS, files_of, stock_errors, stock_output
@@ -18,6 +19,8 @@ PLAIN = (
     "-Dstdout.encoding=UTF-8",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
 )
+OF_EACH_RUN = ("v1", "transactions", "indexes", "offsets")
+"""What the stock tool says of the others changes as rarely as they do."""
 LINES = "".join(f"key-{n}:value {n} {'é' * (n % 50)}\n" for n in range(400))
 
 
@@ -44,7 +47,13 @@ def ours(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("case", OPTIONS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case in OF_EACH_RUN else pytest.mark.product)
+        for case in OPTIONS
+    ],
+)
 def test_the_stock_tool_still_says_what_the_unit_tests_hold_us_to(case: str) -> None:
     result = stock(SEGMENTS / case, "--files", files_of(case), *OPTIONS[case])
     assert (result.stdout, result.stderr) == (stock_output(case), stock_errors(case))
@@ -52,22 +61,25 @@ def test_the_stock_tool_still_says_what_the_unit_tests_hold_us_to(case: str) -> 
 
 def closed_broker(directory: Path) -> Path:
     """The log directory of a broker that took all kinds of batches, and was stopped."""
-    settings = (
+    kept = (
         "log.segment.bytes=20000",
         "log.index.interval.bytes=500",
         "offsets.topic.num.partitions=1",
     )
-    args = tuple(arg for setting in settings for arg in ("--set", setting))
+    args = tuple(arg for setting in kept for arg in ("--set", setting))
     with DevCluster(directory, args) as cluster:
         for codec in CODECS:
             for topic in ("plain", "many"):
-                produced = cluster.run(
-                    *("kgroup", "produce", "--topic", topic, "--key-separator", ":"),
-                    *("--compression", codec, "--property", "enable.idempotence=true"),
-                    *("--property", f"batch.size={100 if topic == 'many' else 5000}"),
-                    stdin=LINES,
-                )
-                assert produced.returncode == 0, produced.stderr
+                settings = {
+                    "bootstrap.servers": cluster.address("bootstrap"),
+                    "compression.type": codec,
+                    "enable.idempotence": True,
+                    "batch.size": 100 if topic == "many" else 5000,
+                }
+                with blocking.Producer(settings) as producer:
+                    pairs = [line.encode().split(b":") for line in LINES.splitlines()]
+                    for sent in [producer.send(topic, value, key=key) for key, value in pairs]:
+                        sent.result(DEADLINE_S)
         consumed = cluster.run(
             *("kgroup", "consume", "--topic", "plain", "--group", "g", "--from-beginning"),
             *("--max-messages", "100", "--property", "offsets.storage=kafka"),
