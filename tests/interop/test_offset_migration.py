@@ -6,6 +6,7 @@ By the recipe of Kafka 0.8.2, which is settings and one restart after the other,
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -30,7 +31,15 @@ IN_KAFKA = {"offsets_storage": "kafka", "dual_commit_enabled": "false"}
 RECIPE = (IN_ZOOKEEPER, IN_BOTH, IN_KAFKA, IN_BOTH, IN_ZOOKEEPER)
 
 
-@pytest.fixture(params=VERSIONS)
+def of_each_run(*versions: str) -> list[Any]:
+    """Return all releases, of which the others wait for `make interop`."""
+    return [
+        pytest.param(version, marks=() if version in versions else pytest.mark.product)
+        for version in VERSIONS
+    ]
+
+
+@pytest.fixture
 def version(request: pytest.FixtureRequest) -> str:
     """A release of Kafka whose programs are there to be run."""
     compiled(request.param)
@@ -104,6 +113,7 @@ class Scene:
         return {TopicPartition(self.topic, p): each for p in range(PARTITIONS)}
 
 
+@pytest.mark.parametrize("version", of_each_run(VERSIONS[0], VERSIONS[-1]), indirect=True)
 async def test_the_recipe_of_settings_and_restarts_loses_nothing_there_and_back(
     dev_cluster: DevCluster, tmp_path: Path, version: str
 ) -> None:
@@ -121,6 +131,7 @@ async def test_the_recipe_of_settings_and_restarts_loses_nothing_there_and_back(
         assert len(scene.group.heard()) == len(scene.values), "something was heard twice"
 
 
+@pytest.mark.parametrize("version", of_each_run(VERSIONS[1]), indirect=True)
 async def test_a_member_on_the_jvm_is_named_restarted_and_proven_by_what_it_commits(
     dev_cluster: DevCluster, tmp_path: Path, version: str
 ) -> None:
