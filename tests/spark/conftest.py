@@ -30,6 +30,9 @@ def spark(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.log.level", "ERROR")
+        # Many small queries in a JVM that lives for minutes: compile little, and plan few tasks.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.shuffle.partitions", "2")
         # Executors of their own work in another directory.
         .config("spark.executorEnv.PYTHONPATH", str(ROOT))
         .getOrCreate()
