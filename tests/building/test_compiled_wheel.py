@@ -44,5 +44,6 @@ def test_compiled_wheel_reads_and_writes_records(compiled_wheel: Path, tmp_path:
     assert project.run("kbroker", "--version") == f"kbroker {__version__} (compiled)\n"
 
 
+@pytest.mark.product
 def test_same_sources_give_the_same_compiled_wheel(compiled_wheel: Path, tmp_path: Path) -> None:
     assert build_wheel(tmp_path, KGROUP_PURE="").read_bytes() == compiled_wheel.read_bytes()
