@@ -1,4 +1,7 @@
-"""Three hundred stories of a group hold; tests/groups/zookeeper/stories/ says what that means."""
+"""Ninety stories of a group hold; tests/groups/zookeeper/stories/ says what that means.
+
+Sixty more wait for `make interop`.
+"""
 
 import subprocess
 import sys
@@ -13,11 +16,17 @@ from tests.groups.zookeeper.stories.promises import Promises
 from tests.groups.zookeeper.stories.story import Story, tell_whole
 from tests.groups.zookeeper.stories.troubles import CLEAN_TROUBLES, TROUBLES
 
-CHAPTER = 30
+CHAPTER, OF_EACH_RUN = 30, 3
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("chapter", range(5))
+@pytest.mark.parametrize(
+    "chapter",
+    [
+        pytest.param(chapter, marks=() if chapter < OF_EACH_RUN else pytest.mark.product)
+        for chapter in range(5)
+    ],
+)
 def test_thirty_stories_in_which_something_went_wrong_hold(
     chapter: int, record_property: Callable[[str, object], None]
 ) -> None:
