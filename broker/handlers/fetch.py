@@ -255,8 +255,8 @@ class _Waiting:
     _readable: dict[TopicPartition, int] = attrs.field(factory=dict)
     _readable_sum: int = 0
     _held_back: dict[TopicPartition, None] = attrs.field(factory=dict)
-    _named: dict[TopicPartition, list[RequestedPartition]] | None = None
-    """The partitions of a request without a session, which may name one more than once."""
+    _named: dict[TopicPartition, FetchRequestPartition] | None = None
+    """The partitions of a request without a session."""
 
     def note_moved(self, key: Any) -> None:
         """Look at the key's partition with the next try. A session knows its own."""
@@ -307,12 +307,14 @@ class _Waiting:
             if readable is None:
                 return True
             self._readable_sum += readable
+            # The response reads them all again (fault strangers-10).
+            if self._readable_sum >= min_bytes:
+                return True
             if readable:
-                known = self._readable.get(topic_partition, 0)
-                self._readable[topic_partition] = known + readable
+                self._readable[topic_partition] = readable
             elif reader.is_follower:
                 self._note_held_back(topic_partition)
-        return self._readable_sum >= min_bytes
+        return False
 
     def look_at_all(self) -> bool:
         """Return the same, whatever was looked at before."""
@@ -341,19 +343,21 @@ class _Waiting:
         self._moved.clear()
         for topic_partition in moved:
             self._readable_sum -= self._readable.pop(topic_partition, 0)
-        return [entry for topic_partition in moved for entry in self._requests_for(topic_partition)]
+        return [
+            (topic_partition, requested)
+            for topic_partition in moved
+            if (requested := self._request_for(topic_partition)) is not None
+        ]
 
-    def _requests_for(self, topic_partition: TopicPartition) -> list[RequestedPartition]:
+    def _request_for(self, topic_partition: TopicPartition) -> FetchRequestPartition | None:
         context = self.reader.context
         if context.session is not None:
             known = context.session.partitions.get(topic_partition)
-            return [] if known is None else [(topic_partition, known.request)]
+            return None if known is None else known.request
 
         if self._named is None:
-            self._named = {}
-            for entry in context.named:
-                self._named.setdefault(entry[0], []).append(entry)
-        return self._named.get(topic_partition, [])
+            self._named = dict(context.named)
+        return self._named.get(topic_partition)
 
     def _note_held_back(self, topic_partition: TopicPartition) -> None:
         if self.reader.is_held_back(self.reader.replicas.partition(topic_partition)):

@@ -261,6 +261,9 @@ def _read_request(frame: memoryview) -> _Asked | None:
 
     if pos != len(frame) or len(named) > MAX_PARTITIONS:
         return None
+    # The general way sees to what is named again (fault strangers-10).
+    if len(named) > 1 and len(dict(named)) < len(named):
+        return None
     return _Asked(
         version,
         correlation_id,

@@ -17,7 +17,7 @@ responds with id 0, and the reader goes on with full requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import groupby, islice
 
 import attrs
@@ -58,11 +58,18 @@ def next_epoch(epoch: int) -> int:
     return epoch + 1 if 0 <= epoch < MAX_EPOCH else 1
 
 
-def named_partitions(request: FetchRequest) -> Iterator[RequestedPartition]:
-    """Yield the partitions that a request names, in its order."""
-    for topic in request.topics:
-        for partition in topic.partitions:
-            yield TopicPartition(topic.topic, partition.partition), partition
+def named_partitions(request: FetchRequest) -> list[RequestedPartition]:
+    """Return the partitions that a request names, in its order.
+
+    What is named again counts as it is named last, at its first place, as in Kafka.
+    """
+    named = [
+        (TopicPartition(topic.topic, partition.partition), partition)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    # It was read as often as it was named, for seconds (fault strangers-10, was: named).
+    return list(dict(named).items())
 
 
 def group_by_topic(parts: Iterable[Part]) -> list[FetchResponseTopic]:
@@ -177,8 +184,8 @@ class FetchSession:
 class FetchContext:
     """One request: the partitions to read, and how to build the response.
 
-    `named` has the partitions of a request without a session. `incremental`: the session is not
-    new, so that the response has only news. `refused`: topics that the reader may not read.
+    `named` has the partitions of a request without a session, each once. `incremental`: the session
+    is not new, so that the response has only news. `refused`: topics that the reader may not read.
     `epoch` is the session's as long as no other request has come after this one.
     """
 
@@ -305,7 +312,7 @@ class FetchSessions:
         # A full request ends the session before, and begins another unless it is the final one.
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(request.session_id)
-            requested = tuple(named_partitions(request))
+            requested = named_partitions(request)
             if request.session_epoch == FINAL_EPOCH or not requested:
                 return FetchContext(requested)
             return FetchContext(requested, self._create(request, requested, monotonic_ms))

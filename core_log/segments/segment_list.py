@@ -221,6 +221,8 @@ class SegmentList:
         if offset >= end_offset:
             return 0
         first, position = self._locate(offset)
+        # Whoever counts reads from here next (fault strangers-10).
+        self._remember(offset, first, position)
         last, end_position = self._locate(end_offset)
         if first is last:
             return end_position - position

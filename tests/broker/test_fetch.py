@@ -88,6 +88,39 @@ def test_an_error_of_one_partition_leaves_the_others_their_data() -> None:
     assert values(second) == [b"a"]
 
 
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_what_is_named_again_counts_as_it_is_named_last_at_its_first_place(
+    version: int, session: tuple[int, int]
+) -> None:
+    replicas = filled(batch(b"a"), batch(b"b"), partitions=2)
+    again = request((T0, 0), (T1, 0), (T0, 1), (T1, 1), (T0, 1), session=session)
+
+    first, second = parts(handle(replicas, again, version=version))
+
+    assert (first.partition_index, values(first)) == (0, [b"b"])
+    assert (second.partition_index, values(second)) == (1, [b"b"])
+
+
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_what_is_named_again_is_converted_once(version: int) -> None:
+    again = request((T0, 0), (T0, 0), max_wait_ms=500)
+    assert len(parts(handle(filled(batch(b"a")), again, version=version))) == 1
+
+
+@pytest.mark.fault("strangers-10")
+def test_what_is_named_again_is_waited_for_once() -> None:
+    replicas = filled(batch(b"a"))
+    wait = handle(replicas, request((T0, 0), (T0, 1), max_wait_ms=500))
+    assert wait.keys == ((WATERMARK, T0),)
+    replicas.write(T0, batch(b"b"))
+    wait.note_moved(wait.keys[0])
+    (part,) = parts(wait.try_complete(False))
+    assert values(part) == [b"b"]
+
+
 def test_only_the_leader_answers() -> None:
     replicas = Replicas().lead("t", leader=1, isr=(0, 1), replicas=(0, 1))
     (part,) = parts(handle(replicas, request((T0, 0))))

@@ -373,10 +373,26 @@ def test_a_session_out_of_step_is_refused_and_stays_as_it_was() -> None:
 
 def test_more_partitions_than_a_few_go_the_general_way() -> None:
     twin = filled()
-    twin.begin(asked(*[WRITTEN[0]] * MAX_PARTITIONS))
+    twin.replicas.lead("many", MAX_PARTITIONS + 1)
+    every = [TopicPartition("many", index) for index in range(MAX_PARTITIONS + 1)]
+    twin.begin(asked(*every[1:], max_wait_ms=0))
     assert twin.short == 1
-    twin.begin(asked(*[WRITTEN[0]] * (MAX_PARTITIONS + 1)))
+    twin.begin(asked(*every, max_wait_ms=0))
     assert twin.short == 1
+
+
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_what_is_named_again_goes_the_general_way(version: int) -> None:
+    twin = filled()
+    begun = twin.begin(asked(*WRITTEN[:2], WRITTEN[0], version=version))
+    assert isinstance(begun, Dispatched)
+    parts = [
+        (topic.topic, part.partition_index)
+        for topic in response_in(written(begun), version).responses
+        for part in topic.partitions
+    ]
+    assert (twin.short, parts) == (0, [("alone", 0), ("alone", 1)])
 
 
 READABLE = allowing((Operation.READ, topic("alone")))

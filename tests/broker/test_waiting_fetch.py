@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -113,6 +114,26 @@ def test_a_permission_that_was_taken_away_elsewhere_ends_no_wait() -> None:
     assert waiting.try_complete(False) is None
     reader.write(OPEN, b"news")
     assert values(parts(waiting.try_complete(False))[0]) == [b"news"]
+
+
+def cost_of_looking(partitions: int) -> int:
+    """Count what a fetch that may wait costs beside one that may not, where each has records."""
+    costs = []
+    for wait_ms in (500, 0):
+        reader = Reader("t")
+        reader.replicas.lead("t", partitions)
+        every = [TopicPartition("t", index) for index in range(partitions)]
+        for topic_partition in every:
+            reader.write(topic_partition, b"x")
+        fetch_request = request(*((tp, 0) for tp in every), max_wait_ms=wait_ms)
+        costs.append(bytecodes_of(partial(reader.fetch, fetch_request)))
+    return costs[0] - costs[1]
+
+
+@pytest.mark.fault("strangers-10")
+def test_no_more_partitions_are_looked_at_than_have_enough() -> None:
+    # It is less than one bytecode for each partition.
+    assert abs(cost_of_looking(MANY) - cost_of_looking(FEW)) < MANY - FEW
 
 
 async def cost_of_waking(partitions: int, session: tuple[int, int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from tests.core_log.log.reading_back import ONE, T0, Open
+from tests.stage.bytecodes import bytecodes_of
 
 
 @pytest.mark.parametrize("segment_bytes", [300, 1000, 10**6])
@@ -119,6 +121,18 @@ def test_bytes_between_counts_over_segments(memory: MemoryDirectory, open_log: O
     assert writer.log.bytes_between(12, 12) == 0
     assert writer.log.bytes_between(50, 60) == 0
     assert 3 * ONE <= writer.log.bytes_between(0, 12, enough=3 * ONE) < 12 * ONE
+
+
+@pytest.mark.fault("strangers-10")
+def test_what_was_counted_is_read_without_a_search(open_log: Open) -> None:
+    costs = []
+    for is_counted in (True, False):
+        writer = open_log(MemoryDirectory())
+        writer.append_many(20)
+        if is_counted:
+            assert writer.log.bytes_between(15, 20) > 0
+        costs.append(bytecodes_of(partial(writer.log.read, 15, 10**6, 20)))
+    assert 2 * costs[0] < costs[1]
 
 
 def test_range_survives_the_deletion_of_its_segment(directory: Directory, open_log: Open) -> None:
