@@ -22,7 +22,6 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.delete_records import (
     DeleteRecordsRequest,
-    DeleteRecordsRequestPartition,
     DeleteRecordsResponse,
     DeleteRecordsResponsePartition,
     DeleteRecordsResponseTopic,
@@ -51,16 +50,15 @@ def handle(
 ) -> Outcome:
     """Delete, then respond, or wait up to `timeout_ms` for the followers."""
     refused = refused_topics(context, Operation.DELETE, (topic.name for topic in request.topics))
-    deletions = [
-        _delete(
-            replicas,
-            cache,
-            refused,
-            TopicPartition(topic.name, partition_request.partition_index),
-            partition_request,
-        )
+    # What is named again counts as it is named last, as in Kafka (fault strangers-10).
+    named = {
+        TopicPartition(topic.name, partition_request.partition_index): partition_request.offset
         for topic in request.topics
         for partition_request in topic.partitions
+    }
+    deletions = [
+        _delete(replicas, cache, refused, topic_partition, offset)
+        for topic_partition, offset in named.items()
     ]
 
     # A part that has failed waits for nothing.
@@ -85,7 +83,7 @@ def _delete(
     cache: MetadataCache,
     refused: Collection[str],
     topic_partition: TopicPartition,
-    partition_request: DeleteRecordsRequestPartition,
+    offset: int,
 ) -> _Deletion:
     topic = topic_partition.topic
     if topic in refused:
@@ -105,11 +103,8 @@ def _delete(
             raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
 
         # Above the high watermark records may still be truncated.
-        offset = (
-            partition.high_watermark
-            if partition_request.offset == HIGH_WATERMARK
-            else partition_request.offset
-        )
+        if offset == HIGH_WATERMARK:
+            offset = partition.high_watermark
         if not 0 <= offset <= partition.high_watermark:
             reason = f"{topic_partition} has no {offset} to delete up to"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)

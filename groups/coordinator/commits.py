@@ -44,6 +44,7 @@ def records_of(
 
     The committer may not read `refused_topics`. v1 brings the time of the commit, v2-4 how long to
     keep it; -1 leaves both to the broker. Offsets are not checked: Kafka keeps negative ones too.
+    What is named again counts as it is named last, as in Kafka.
     """
     group_id = request.group_id
 
@@ -52,34 +53,38 @@ def records_of(
     if request.retention_time_ms != _NOT_GIVEN:
         expire_ms = min(now_ms + request.retention_time_ms, MAX_TIME_MS)
 
+    existing_of = {topic.name: known_partitions(topic.name) for topic in request.topics}
+    # One that was named very often made a batch that no log takes (fault strangers-10).
+    named = {
+        (topic.name, partition.partition_index): partition
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+
     records: list[Record] = []
     refused: Refused = {}
-    for topic in request.topics:
-        name = topic.name
+    for (name, partition_id), partition in named.items():
+        metadata = partition.committed_metadata or ""
+        if refused_topics and name in refused_topics:
+            refused[name, partition_id] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         # No offsets for partitions that do not exist (KAFKA-1852).
-        existing = known_partitions(name)
-        for partition in topic.partitions:
-            partition_id = partition.partition_index
-            metadata = partition.committed_metadata or ""
-            if refused_topics and name in refused_topics:
-                refused[name, partition_id] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif partition_id not in existing:
-                refused[name, partition_id] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif metadata and _utf16_units(metadata) > metadata_max_bytes:
-                refused[name, partition_id] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                commit_ms = partition.commit_timestamp
-                # v1 alone brings a time of the commit.
-                if commit_ms == _NOT_GIVEN:
-                    commit_ms = now_ms
-                value = CommittedOffset(
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    metadata,
-                    commit_ms,
-                    expire_ms,
-                )
-                records.append((OffsetKey(group_id, name, partition_id), value))
+        elif partition_id not in existing_of[name]:
+            refused[name, partition_id] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif metadata and _utf16_units(metadata) > metadata_max_bytes:
+            refused[name, partition_id] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            commit_ms = partition.commit_timestamp
+            # v1 alone brings a time of the commit.
+            if commit_ms == _NOT_GIVEN:
+                commit_ms = now_ms
+            value = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                commit_ms,
+                expire_ms,
+            )
+            records.append((OffsetKey(group_id, name, partition_id), value))
     return records, refused
 
 

@@ -55,10 +55,12 @@ def follower_begins_at(replicas: Replicas, start: int) -> None:
     replicas.manager.follower_progress.note_follower_fetch(1, [(T0, fetch_partition)], NOW_MS)
 
 
-def delete(replicas: Replicas, offset: int, topic: str = "t") -> Any:
-    partition = DeleteRecordsRequestPartition(partition_index=0, offset=offset)
+def delete(replicas: Replicas, *offsets: int, topic: str = "t") -> Any:
+    partitions = [
+        DeleteRecordsRequestPartition(partition_index=0, offset=offset) for offset in offsets
+    ]
     request = DeleteRecordsRequest(
-        topics=[DeleteRecordsRequestTopic(name=topic, partitions=[partition])], timeout_ms=500
+        topics=[DeleteRecordsRequestTopic(name=topic, partitions=partitions)], timeout_ms=500
     )
     return delete_records.handle(replicas.manager, replicas.cache, request, context(1))
 
@@ -75,6 +77,18 @@ def test_a_leader_alone_gives_up_what_is_below_the_offset_and_answers_at_once(
     replicas = filled()
     assert outcome_of(delete(replicas, offset)) == (NONE, start)
     assert replicas.manager.log(T0).log_start_offset == start
+
+
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize(
+    ("offsets", "outcome"), [((3, 1, 2), (NONE, 2)), ((3, 9), (ErrorCode.OFFSET_OUT_OF_RANGE, -1))]
+)
+def test_partition_named_again_counts_as_it_is_named_last(
+    offsets: tuple[int, ...], outcome: tuple[ErrorCode, int]
+) -> None:
+    replicas = filled()
+    assert outcome_of(delete(replicas, *offsets)) == outcome
+    assert replicas.manager.log(T0).log_start_offset == max(0, outcome[1])
 
 
 def test_what_is_gone_already_stays_gone() -> None:
@@ -149,7 +163,7 @@ def test_what_is_compacted_and_nothing_else_is_kept(policy: list[str], code: Err
     ],
 )
 def test_a_topic_that_is_unknown_or_the_brokers_own_is_refused(topic: str, code: ErrorCode) -> None:
-    assert outcome_of(delete(filled(), 1, topic))[0] == code
+    assert outcome_of(delete(filled(), 1, topic=topic))[0] == code
 
 
 def test_a_follower_refuses() -> None:

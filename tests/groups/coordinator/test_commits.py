@@ -224,6 +224,27 @@ def test_unknown_partition_is_refused_and_its_neighbour_is_not() -> None:
     assert refused == {("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+@pytest.mark.fault("strangers-10")
+def test_what_is_named_again_counts_as_it_is_named_last_at_its_first_place() -> None:
+    again = commit_request(
+        partition(0, offset=1), partition(1, offset=2), partition(0, offset=3), partition(0)
+    )
+    kept, refused = records(again)
+    assert [(key.partition, value.offset) for key, value in kept] == [(0, 42), (1, 2)]
+    assert refused == {}
+
+
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize("last", ["ok", "too large"])
+def test_metadata_named_last_are_those_that_are_measured(last: str) -> None:
+    before = {"ok": "too large", "too large": "ok"}[last]
+    kept, refused = records(
+        commit_request(partition(metadata=before), partition(metadata=last)), metadata_max_bytes=8
+    )
+    assert len(kept) + len(refused) == 1
+    assert bool(kept) == (last == "ok")
+
+
 def test_unknown_topic_is_refused() -> None:
     kept, refused = records(commit_request(partition(), topic="other"))
     assert (kept, refused) == ([], {("other", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
