@@ -58,8 +58,13 @@ FIRST_BACKOFF_MS = 1000
 MAX_BACKOFF_MS = 60_000
 NAMED_WRITERS = 10
 """Most groups, or other subjects, that a log line about a failed append names."""
-FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
-"""Errors of those who were replaced: nothing is wrong with the log."""
+OF_REQUESTS = {
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+}
+"""Errors of those who were replaced, or write too much: nothing is wrong with the log."""
 RESPONSES_A_TURN = 100
 """Most responses that parked requests get in one turn of the loop: some 10 ms."""
 SWEEP_PAUSE_S = 0.01
@@ -405,8 +410,10 @@ class CoordinatorRuntime(Generic[S]):
     def _log_failure(self, led: LedPartition[S], entries: Sequence[Entry], error: ApiError) -> None:
         names = sorted({led.shard.name(entry.then) for entry in entries})
         more = f" and {len(names) - NAMED_WRITERS} more" if len(names) > NAMED_WRITERS else ""
+        # Or whoever may commit fills the log with errors (fault strangers-10, was: logging.ERROR).
+        level = logging.INFO if error.code in OF_REQUESTS else logging.ERROR
         logger.log(
-            logging.INFO if error.code in FENCED else logging.ERROR,
+            level,
             "%s: writing for %s failed: %s",
             self.partition_of(led.partition),
             ", ".join(names[:NAMED_WRITERS]) + more,

@@ -320,6 +320,24 @@ def test_failed_append_names_whose_it_was(words: Words, caplog: pytest.LogCaptur
     assert words.counts == {}
 
 
+@pytest.mark.fault("strangers-10")
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ],
+)
+def test_append_that_is_refused_for_what_its_writer_wrote_is_no_error_in_the_log(
+    words: Words, caplog: pytest.LogCaptureFixture, code: ErrorCode
+) -> None:
+    words.log.fail(0, code)
+    with caplog.at_level("INFO"):
+        assert words.submit(Say, ("a",)).response is code
+    assert [(r.levelname, "failed" in r.message) for r in caplog.records] == [("INFO", True)]
+
+
 def test_sweep_waits_after_a_failure_and_goes_on_if_it_is_told_to(words: Words) -> None:
     written: list[int] = []
 
