@@ -409,7 +409,7 @@ class AdminHandlers:
         return {
             # Topics.
             ApiKey.CREATE_TOPICS: partial(
-                create_topics.handle, controller, creator, cache, defaults, brokers
+                create_topics.handle, controller, creator, cache, defaults, brokers, deferred
             ),
             ApiKey.DELETE_TOPICS: partial(
                 delete_topics.handle, controller, cache, config.delete_topic_enable

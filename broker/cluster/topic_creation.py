@@ -28,6 +28,8 @@ from zk.znodes import EntityConfig, TopicAssignment
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 100  # further creations wait
+MAX_PARTITIONS_IN_FLIGHT = 20_000
+"""The same in partitions; the last topic of those in flight may have more."""
 REFUSED_AGAIN_S = 30.0
 """Time between two lines of the log on a topic that coordinators need, and that cannot be made."""
 
@@ -142,7 +144,12 @@ class TopicCreator:
         while True:
             # All that is queued is written at once, up to the bound.
             batch = [await self._queue.get()]
+            room = MAX_PARTITIONS_IN_FLIGHT
             while len(batch) < MAX_IN_FLIGHT and not self._queue.empty():
+                # The nodes of 100 large topics would be made in one turn (fault strangers-9).
+                room -= len(batch[-1].topic.assignment)
+                if room <= 0:
+                    break
                 batch.append(self._queue.get_nowait())
             await asyncio.gather(*(self._create(creation) for creation in batch))
 

@@ -41,17 +41,19 @@ def place_replicas(
     brokers = alternate_racks(known_racks) if is_rack_aware else sorted(racks)
 
     assignment = {}
+    placed: dict[tuple[int, int], tuple[int, ...]] = {}
     for partition in range(start_partition, start_partition + partitions):
         if partition > 0 and partition % len(brokers) == 0:
             # The leaders have gone round: their next followers are other brokers.
             shift += 1
         first = (partition + start_index) % len(brokers)
-        if is_rack_aware:
-            replicas = _across_racks(brokers, known_racks, first, shift, replication_factor)
-        else:
-            places = _places(first, shift, replication_factor, len(brokers))
-            replicas = tuple(brokers[place] for place in places)
-        assert len(set(replicas)) == replication_factor
+        # A topic of 75,000 partitions has as many places, but few different ones.
+        key = first, shift % max(len(brokers) - 1, 1)
+        replicas = placed.get(key)
+        if replicas is None:
+            replicas = placed[key] = _choose(
+                brokers, known_racks if is_rack_aware else None, first, shift, replication_factor
+            )
         assignment[partition] = replicas
     return assignment
 
@@ -79,6 +81,18 @@ def _check_counts(brokers: int, partitions: int, replication_factor: int) -> Non
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {replication_factor} larger than available brokers: {brokers}.",
         )
+
+
+def _choose(
+    brokers: Sequence[int], racks: Mapping[int, str] | None, first: int, shift: int, count: int
+) -> tuple[int, ...]:
+    if racks is None:
+        places = _places(first, shift, count, len(brokers))
+        replicas = tuple(brokers[place] for place in places)
+    else:
+        replicas = _across_racks(brokers, racks, first, shift, count)
+    assert len(set(replicas)) == count
+    return replicas
 
 
 def _place(first: int, shift: int, nth: int, brokers: int) -> int:

@@ -28,7 +28,9 @@ MAX_TOPIC_BYTES = 900_000
 """The largest node of a topic, with its settings. They are written in one packet, and ZooKeeper
 ends a connection with a packet above jute.maxbuffer (1 MiB)."""
 MIN_PARTITION_BYTES = 7
-"""The least that a partition takes of it, with one replica: `"0":[1]` and a comma, or a bracket."""
+"""The least that a partition takes of it beside its number, with one replica: `"":[1],`."""
+MAX_NEW_REPLICAS = MAX_TOPIC_BYTES // 2
+"""Replicas that one request may have placed: as many as the largest topic, at two bytes each."""
 
 _KEPT_BY_KEY: Mapping[str, str] = {
     OFFSETS_TOPIC: (
@@ -64,6 +66,24 @@ class TopicDefaults:
     replication_factor: int
     log: LogConfig
     own: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class ReplicaRoom:
+    """Counts the replicas that the broker chooses for one request; `left` more may be chosen."""
+
+    left: int = MAX_NEW_REPLICAS
+
+    def take(self, partitions: int, replication_factor: int) -> None:
+        """Refuse partitions for which there is no room. Raises ApiError(POLICY_VIOLATION)."""
+        replicas = partitions * replication_factor
+        # A request of 38 KB can ask for 190,000,000 partitions (fault strangers-9).
+        if replicas > self.left:
+            # The words are those of Kafka's controllers without ZooKeeper, which have this bound.
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+            )
+        self.left -= max(replicas, 0)
 
 
 def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
@@ -137,14 +157,32 @@ def check_count(partitions: int) -> None:
 
     Raises ApiError(INVALID_PARTITIONS).
     """
-    if partitions * MIN_PARTITION_BYTES > MAX_TOPIC_BYTES:
+    if partitions * MIN_PARTITION_BYTES + _count_digits(partitions) > MAX_TOPIC_BYTES:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are {_TOO_MANY}")
+
+
+def _count_digits(numbers: int) -> int:
+    """Count the digits of all numbers below `numbers`."""
+    longest = len(str(numbers - 1))
+    return numbers + sum(numbers - int(10**digits) for digits in range(1, longest))
 
 
 def checked_size(topic: PlannedTopic) -> PlannedTopic:
     """Return the topic if ZooKeeper can hold it. Raises ApiError(INVALID_PARTITIONS)."""
+    # To encode the largest takes 60 ms of a turn: most are known to fit without it.
+    config_bytes = len(EntityConfig(topic.configs).encode())
+    if _most_bytes(topic.assignment) + config_bytes <= MAX_TOPIC_BYTES:
+        return topic
     check_size(TopicAssignment(topic.assignment), EntityConfig(topic.configs))
     return topic
+
+
+def _most_bytes(assignment: Assignment) -> int:
+    """Return a bound of the node's bytes: as if all partitions had the longest list of replicas."""
+    longest = max(sum(len(str(id)) + 1 for id in replicas) for replicas in {*assignment.values()})
+    # As in `"0":[1,2],`; the brackets have one comma less between them.
+    in_all = len(TopicAssignment({}).encode()) + _count_digits(len(assignment))
+    return in_all + len(assignment) * (longest + 5)
 
 
 def check_size(topic: TopicAssignment, config: EntityConfig | None = None) -> None:
@@ -195,11 +233,13 @@ def plan_partitions(
     topic: CreatePartitionsRequestTopic,
     existing: Assignment,
     racks: Mapping[int, str | None],
+    room: ReplicaRoom,
 ) -> Assignment:
     """Plan the partitions that a CreatePartitions request adds to `existing`. Raises ApiError.
 
-    `racks` has the live brokers. The placement starts at the leader of the first partition, so that
-    the new leaders of different topics do not all start at the same broker.
+    `racks` has the live brokers, `room` is the request's. The placement starts at the leader of the
+    first partition, so that the new leaders of different topics do not all start at the same
+    broker.
     """
     before = len(existing)
     added = topic.count - before
@@ -231,6 +271,7 @@ def plan_partitions(
         return dict(enumerate(assignments, start=before))
 
     # The broker chooses them.
+    room.take(added, len(first))
     brokers = sorted(racks)
 
     # The leader of partition 0, or the next broker if that one has gone.

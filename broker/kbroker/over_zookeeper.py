@@ -20,6 +20,7 @@ from broker.authorization.acl_index import Policy
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
+    ReplicaRoom,
     TopicDefaults,
     check_configs,
     plan_partitions,
@@ -210,7 +211,7 @@ class OverZooKeeper:
         await add_partitions(
             self.zk,
             topic,
-            lambda existing: plan_partitions(wanted, existing, racks),
+            lambda existing: plan_partitions(wanted, existing, racks, ReplicaRoom()),
             validate_only=False,
         )
 

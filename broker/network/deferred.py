@@ -157,59 +157,56 @@ class Deferred:
         timeout_ms: int,
         late: Callable[[], Outcome],
         asking: Owner | None = None,
+        *,
+        is_short: bool = True,
     ) -> Outcome:
         """Call `work` now, and again in each turn of the loop until it returns an outcome.
 
-        `asking` is who only asks, and waits meanwhile for a place among those whose answers are
-        long.
+        `asking` is who waits meanwhile for a place among those whose answers are long. What is
+        left of the work is given up if that connection goes. Without `is_short` it begins there.
         """
         # Most work ends in the first turn: nothing is parked.
-        first = work()
+        first = work() if is_short else None
         if first is not None:
             return first
 
-        async def answer(owner: Owner) -> Outcome:
-            # What is made counts only when it is whole (fault strangers-6).
-            place = await enter(self.answers, owner)
-            try:
-                outcome = await go_on(QUICK_TURNS)
-                if outcome is None:
-                    # Or who asks for little waits for a few who ask for very much
-                    # (fault strangers-8).
-                    place.step_aside()
-                    outcome = await finish_longest(owner)
-                return outcome
-            finally:
-                place.leave()
-
-        async def finish_longest(owner: Owner) -> Outcome:
-            try:
-                place = await enter(self._longest, owner, 1)
-            except LineFull:
-                return Close("too many long answers wait")
-            try:
-                return await finish()
-            finally:
-                place.leave()
-
-        async def go_on(turns: int) -> Outcome | None:
-            outcome = None
-            while outcome is None and turns:
-                # The other connections come in between.
-                await asyncio.sleep(0)
-                outcome = work()
-                turns -= 1
-            return outcome
-
-        async def finish() -> Outcome:
-            outcome = None
-            while outcome is None:
-                outcome = await go_on(QUICK_TURNS)
-            return outcome
-
         if asking is None:
-            return self.respond(finish(), timeout_ms, late)
-        return self.respond(answer(asking), timeout_ms, late, only_asks=True)
+            return self.respond(_finish(work), timeout_ms, late)
+        return self.respond(self._finish_in_line(work, asking), timeout_ms, late, only_asks=True)
+
+    async def _finish_in_line(self, work: Callable[[], Outcome | None], owner: Owner) -> Outcome:
+        # What is made counts only when it is whole (fault strangers-6).
+        place = await enter(self.answers, owner)
+        try:
+            outcome = await _go_on(work, QUICK_TURNS)
+            if outcome is None:
+                # Or who asks for little waits for a few who ask for very much (fault strangers-8).
+                place.step_aside()
+                outcome = await self._finish_longest(work, owner)
+            return outcome
+        finally:
+            place.leave()
+
+    async def _finish_longest(self, work: Callable[[], Outcome | None], owner: Owner) -> Outcome:
+        try:
+            place = await enter(self._longest, owner, 1)
+        except LineFull:
+            return Close("too many long answers wait")
+        try:
+            return await _finish(work)
+        finally:
+            place.leave()
+
+    async def in_line(
+        self, work: Callable[[], Coroutine[Any, Any, Outcome]], owner: Owner
+    ) -> Outcome:
+        """Perform long work of the loop when it has its place among the long answers."""
+        # What is made counts only when it is whole (fault strangers-6).
+        place = await enter(self.answers, owner)
+        try:
+            return await work()
+        finally:
+            place.leave()
 
     def respond_from_thread(
         self,
@@ -238,6 +235,24 @@ class Deferred:
             return await _ended(asyncio.get_running_loop().run_in_executor(self.executor, work))
         finally:
             place.leave()
+
+
+async def _go_on(work: Callable[[], Outcome | None], turns: int) -> Outcome | None:
+    """Call `work` in so many turns of the loop, or until it returns an outcome."""
+    outcome = None
+    while outcome is None and turns:
+        # The other connections come in between.
+        await asyncio.sleep(0)
+        outcome = work()
+        turns -= 1
+    return outcome
+
+
+async def _finish(work: Callable[[], Outcome | None]) -> Outcome:
+    outcome = None
+    while outcome is None:
+        outcome = await _go_on(work, QUICK_TURNS)
+    return outcome
 
 
 async def _ended(running: asyncio.Future[T]) -> T:

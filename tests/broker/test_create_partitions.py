@@ -9,7 +9,10 @@ import attrs
 import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.controller.topic_changes import MAX_NEW_REPLICAS
 from broker.handlers import create_partitions
+from broker.handlers.create_partitions import PARTITIONS_AT_ONCE
+from broker.network.fair_line import FairLine, Owner
 from broker.network.purgatory import Purgatory
 from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
@@ -53,6 +56,7 @@ class Broker:
         validate_only: bool = False,
         timeout_ms: int = 20,
         then: Any = lambda waiting: None,
+        answers: FairLine | None = None,
     ) -> list[tuple[str, int]]:
         request = CreatePartitionsRequest(
             topics=topics, timeout_ms=timeout_ms, validate_only=validate_only
@@ -63,7 +67,7 @@ class Broker:
                 self.controller.as_controller(),
                 self.session,
                 self.cache,
-                deferred,
+                attrs.evolve(deferred, answers=answers or deferred.answers),
                 request,
                 context,
             ),
@@ -171,3 +175,38 @@ def test_validation_writes_nothing(broker: Broker) -> None:
 def test_only_the_controller_adds_partitions(broker: Broker) -> None:
     broker.controller.is_active = False
     assert broker.create(to(2)) == [("t", ErrorCode.NOT_CONTROLLER)]
+
+
+@pytest.mark.fault("strangers-9")
+def test_topics_of_a_request_may_grow_by_a_bounded_number_of_partitions(broker: Broker) -> None:
+    names = [f"t{number}" for number in range(7)]
+
+    async def prepare() -> None:
+        for name in names:
+            await broker.session.create(TopicAssignment.path(name), STORED, make_parents=True)
+
+    asyncio.run(prepare())
+    # Of two replicas each.
+    codes = dict(broker.create(*(to(40_000, name=name) for name in names), validate_only=True))
+    fitting = MAX_NEW_REPLICAS // 2 // 40_000
+    assert [codes[name] for name in names] == [
+        *[ErrorCode.NONE] * fitting,
+        *[ErrorCode.POLICY_VIOLATION] * (7 - fitting),
+    ]
+
+
+@pytest.mark.fault("strangers-9")
+@pytest.mark.parametrize("count", [PARTITIONS_AT_ONCE, PARTITIONS_AT_ONCE + 1])
+def test_request_for_many_partitions_waits_for_a_place(broker: Broker, count: int) -> None:
+    places = FairLine(1, 1)
+    place = places.line_up(Owner("another", 1), 0, lambda: None)
+
+    def leave(waiting: Purgatory) -> None:
+        assert count > PARTITIONS_AT_ONCE
+        assert places.waiting == 1
+        place.leave()
+
+    assert broker.create(
+        to(count), validate_only=True, timeout_ms=10_000, then=leave, answers=places
+    ) == [("t", ErrorCode.NONE)]
+    assert place.has_left == (count > PARTITIONS_AT_ONCE)

@@ -14,7 +14,12 @@ from broker.controller.events import (
     TopicsMarkedForDeletion,
 )
 from broker.controller.replica_placement import place_replicas
-from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
+from broker.controller.topic_changes import (
+    ReplicaRoom,
+    TopicDefaults,
+    plan_partitions,
+    plan_topic,
+)
 from broker.controller.topic_names import TopicNames
 from broker.settings.config import load_broker_config
 from broker.settings.config_alteration import (
@@ -58,7 +63,7 @@ def grown(count: int, *assigned: tuple[int, ...]) -> None:
         CreatePartitionsRequestAssignment(broker_ids=broker_ids) for broker_ids in assigned
     ]
     more = CreatePartitionsRequestTopic(name="t", count=count, assignments=assignments or None)
-    plan_partitions(more, {0: (1,), 1: (2,)}, LIVE)
+    plan_partitions(more, {0: (1,), 1: (2,)}, LIVE, ReplicaRoom())
 
 
 def configured(*changes: Change) -> None:

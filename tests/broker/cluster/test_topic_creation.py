@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from broker.cluster.internal_topics import InternalTopic
-from broker.cluster.topic_creation import TopicCreator
+from broker.cluster.topic_creation import MAX_PARTITIONS_IN_FLIGHT, TopicCreator
 from protocol.errors import ApiError, ErrorCode
 from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
@@ -159,3 +159,16 @@ def test_topic_that_coordinators_need_and_cannot_have_is_named_in_the_log(
         "3 larger than available brokers: 2. (offsets.topic.replication.factor; it passes if more "
         "brokers are starting)"
     }
+
+
+@pytest.mark.fault("strangers-9")
+@on_site
+async def test_nodes_of_large_topics_are_not_all_made_in_one_turn(site: Site) -> None:
+    for number in range(6):
+        site.creator.create(f"t{number}", MAX_PARTITIONS_IN_FLIGHT // 2, 1)
+    most, before = 0, 0
+    while before < 6:
+        await asyncio.sleep(0)
+        written = sum(path.startswith("/brokers/topics/t") for path in site.zookeeper.tree)
+        most, before = max(most, written - before), written
+    assert most == 2

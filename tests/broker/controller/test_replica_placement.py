@@ -40,6 +40,18 @@ def test_one_broker_keeps_all() -> None:
     assert place_replicas({7: None}, 3, 1, start_index=0, shift=0) == {0: (7,), 1: (7,), 2: (7,)}
 
 
+@pytest.mark.parametrize("racks", [FIVE, {**FIVE, 0: "b", 1: "a", 2: "a", 3: "c", 4: "b"}])
+def test_places_come_again_when_leaders_have_met_all_distances(
+    racks: dict[int, str | None],
+) -> None:
+    placement = place_replicas(racks, 60, 3, start_index=2, shift=1)
+    # Five leaders, each at four distances.
+    assert [placement[index] for index in range(20)] == [
+        placement[index] for index in range(40, 60)
+    ]
+    assert len(set(placement.values())) > 5
+
+
 def test_racks_alternate() -> None:
     assert alternate_racks(THREE_RACKS) == [0, 3, 6, 1, 4, 7, 2, 5, 8]
 

@@ -5,8 +5,12 @@ import pytest
 
 from broker.controller.topic_changes import (
     MAX_TOPIC_BYTES,
+    MIN_PARTITION_BYTES,
     PlannedTopic,
+    ReplicaRoom,
     TopicDefaults,
+    _count_digits,
+    _most_bytes,
     plan_partitions,
     plan_topic,
 )
@@ -145,12 +149,16 @@ def test_bad_settings(configs: dict[str, str | None]) -> None:
 def test_added_partitions_go_on_from_the_leader_of_the_first() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=4, assignments=None)
     racks = dict.fromkeys([1, 2, 3])
-    assert plan_partitions(more, {0: (2, 3)}, racks) == {1: (3, 2), 2: (1, 3), 3: (2, 3)}
+    assert plan_partitions(more, {0: (2, 3)}, racks, ReplicaRoom()) == {
+        1: (3, 2),
+        2: (1, 3),
+        3: (2, 3),
+    }
 
 
 def test_added_partitions_begin_anywhere_when_that_leader_has_no_successor() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=2, assignments=None)
-    assert plan_partitions(more, {0: (9,)}, dict.fromkeys([1, 2])) == {1: (2,)}
+    assert plan_partitions(more, {0: (9,)}, dict.fromkeys([1, 2]), ReplicaRoom()) == {1: (2,)}
 
 
 @pytest.mark.fault("groups-4")
@@ -158,14 +166,14 @@ def test_added_partitions_begin_anywhere_when_that_leader_has_no_successor() -> 
 def test_topics_of_coordinators_do_not_grow_and_the_refusal_names_the_loss(name: str) -> None:
     more = CreatePartitionsRequestTopic(name=name, count=8, assignments=None)
     with pytest.raises(ApiError, match="would be looked for in another partition") as refused:
-        plan_partitions(more, dict.fromkeys(range(5), (1,)), {1: None})
+        plan_partitions(more, dict.fromkeys(range(5), (1,)), {1: None}, ReplicaRoom())
     assert refused.value.code is ErrorCode.INVALID_PARTITIONS
 
 
 def test_topic_without_partition_0_cannot_grow() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=3, assignments=None)
     with pytest.raises(ApiError, match="partition id 0 is missing"):
-        plan_partitions(more, {1: (1,)}, {1: None})
+        plan_partitions(more, {1: (1,)}, {1: None}, ReplicaRoom())
 
 
 def test_topic_that_no_node_in_zookeeper_can_hold_is_refused_before_it_is_placed() -> None:
@@ -189,6 +197,39 @@ def test_topic_that_no_node_in_zookeeper_can_hold_is_refused_before_it_is_placed
 )
 def test_topic_whose_node_would_be_too_large_is_refused(wanted: CreateTopicsRequestTopic) -> None:
     assert refusal(wanted) is ErrorCode.INVALID_PARTITIONS
+
+
+@pytest.mark.parametrize("partitions", [1, 9, 10, 11, 99, 100, 101, 10_000, 75_000])
+def test_size_of_a_node_is_known_from_its_numbers(partitions: int) -> None:
+    assignment = dict.fromkeys(range(partitions), (1,))
+    size = len(TopicAssignment(assignment).encode())
+    assert 0 <= size - (partitions * MIN_PARTITION_BYTES + _count_digits(partitions)) < 40
+    assert 0 <= _most_bytes(assignment) - size < 2
+
+
+def test_size_of_a_node_is_at_most_that_of_its_longest_replicas() -> None:
+    assignment = {0: (1, 2, 3), 1: (10, 2, 300), 2: (5, 6, 7)}
+    assert 0 < _most_bytes(assignment) - len(TopicAssignment(assignment).encode()) < 10
+
+
+@pytest.mark.fault("strangers-9")
+def test_request_has_room_for_the_largest_topic_and_no_more_than_a_few() -> None:
+    room = ReplicaRoom()
+    room.take(75_000, 5)
+    with pytest.raises(ApiError) as refused:
+        room.take(75_000, 2)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    room.take(1, 1)
+
+
+@pytest.mark.fault("strangers-9")
+def test_topics_that_grow_share_the_room_of_their_request() -> None:
+    room = ReplicaRoom(left=5)
+    more = CreatePartitionsRequestTopic(name="t", count=4, assignments=None)
+    assert len(plan_partitions(more, {0: (1,)}, {1: None}, room)) == 3
+    with pytest.raises(ApiError) as refused:
+        plan_partitions(more, {0: (1,)}, {1: None}, room)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_topic_that_is_just_small_enough_is_planned() -> None:
