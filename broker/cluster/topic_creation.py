@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 100  # further creations wait
 MAX_PARTITIONS_IN_FLIGHT = 20_000
 """The same in partitions; the last topic of those in flight may have more."""
+MAX_PARTITIONS_WAITING = 20_000
+"""Partitions of further creations; beyond, topics that clients ask about are not planned yet."""
 REFUSED_AGAIN_S = 30.0
 """Time between two lines of the log on a topic that coordinators need, and that cannot be made."""
 
@@ -60,6 +62,7 @@ class TopicCreator:
         self._in_flight: dict[str, Creation] = {}
         self._refused_s: dict[str, float] = {}
         self._queue: asyncio.Queue[Creation] = asyncio.Queue()
+        self._partitions_waiting = 0
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -76,6 +79,11 @@ class TopicCreator:
     def is_creating(self, name: str) -> bool:
         """True while this broker creates a topic of that name."""
         return name in self._in_flight
+
+    @property
+    def is_full(self) -> bool:
+        """True while very many partitions wait to be written."""
+        return self._partitions_waiting >= MAX_PARTITIONS_WAITING
 
     def place(self, partitions: int, replication_factor: int) -> Assignment:
         """Place replicas on the live brokers, from a random broker on. Raises ApiError."""
@@ -138,6 +146,7 @@ class TopicCreator:
         creation = Creation(topic)
         self._in_flight.setdefault(topic.name, creation)
         self._queue.put_nowait(creation)
+        self._partitions_waiting += len(topic.assignment)
         return creation
 
     async def _run(self) -> None:
@@ -151,6 +160,7 @@ class TopicCreator:
                 if room <= 0:
                     break
                 batch.append(self._queue.get_nowait())
+            self._partitions_waiting -= sum(len(creation.topic.assignment) for creation in batch)
             await asyncio.gather(*(self._create(creation) for creation in batch))
 
     async def _create(self, creation: Creation) -> None:
