@@ -194,8 +194,12 @@ class Controller:
 
     def is_reassigning(self, topic: str) -> bool:
         """True if a partition of the topic is being reassigned, as far as this broker knows."""
-        partitions = (*self._state.reassignments, *self._state.completed_reassignments)
-        return any(partition.topic == topic for partition in partitions)
+        # A request asks it of 5,000 topics, and as many partitions may be on the move.
+        state = self._state
+        return any(
+            partition in state.reassignments or partition in state.completed_reassignments
+            for partition in state.partitions_of(topic)
+        )
 
     def is_deleting(self, topic: str) -> bool:
         """True if the topic is to be deleted, as far as this broker knows."""

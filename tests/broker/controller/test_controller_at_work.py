@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from broker.controller.events import (
     ReassignmentsListed,
     ShutdownRequested,
 )
-from broker.controller.state import LeaderRebalance
+from broker.controller.state import LeaderRebalance, Reassignment
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
@@ -69,6 +70,36 @@ async def test_move_to_a_broker_that_is_down_waits_for_it(cluster: Cluster) -> N
     await cluster.start(2)
     await cluster.leader_writes(1, 2)
     assert await cluster.state() == PartitionState(2, 4, (2,), 1)
+
+
+class Moves(dict[TopicPartition, Reassignment]):
+    """Reassignments, with the number of those that were looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for partition in super().__iter__():
+            self.looked_at += 1
+            yield partition
+
+    def __contains__(self, partition: object) -> bool:
+        self.looked_at += 1
+        return super().__contains__(partition)
+
+
+@on_cluster
+async def test_topic_is_on_the_move_or_not_however_many_others_are(cluster: Cluster) -> None:
+    await cluster.start(1)
+    await cluster.create("t", (1,))
+    await cluster.create("u", (1,))
+    controller = cluster.controllers[1]
+    moves = Moves(
+        {TopicPartition(f"t{number}", 0): Reassignment((1,), (2,)) for number in range(100)}
+    )
+    moves[TopicPartition("u", 0)] = Reassignment((1,), (2,))
+    controller.state.reassignments = moves
+    assert [controller.is_reassigning(name) for name in ("t", "u")] == [False, True]
+    assert moves.looked_at == 2
 
 
 @on_cluster
