@@ -182,8 +182,8 @@ def command(
 
     The offset of a message is committed only after its line is written and flushed. On SIGINT or
     SIGTERM, or at the end by --max-messages or --timeout-ms, the command leaves the group cleanly
-    and exits with code 0; with 1 if it ends by --timeout-ms while partitions cannot be read, as
-    where their leaders do not respond.
+    and exits with code 0; with 1 if it ends by --timeout-ms without a message while partitions
+    cannot be read, as where their leaders do not respond.
     """
     if sum(name is not None for name in (topic, whitelist, blacklist)) != 1:
         raise click.UsageError("name exactly one of --topic, --whitelist and --blacklist")
@@ -226,8 +226,10 @@ def command(
     say(f"Processed a total of {writer.count} messages", err=True)
 
     # That nothing new came is a good end; that nobody could tell is none.
-    if unread:
+    if unread and not writer.count:
         raise CommandFailed("; ".join(unread))
+    for text in unread:
+        say(f"warning: {text}", err=True)
 
 
 # --- from the command line to the work

@@ -98,18 +98,28 @@ def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
 def test_silence_of_a_partition_that_cannot_be_read_is_a_failure(dev_cluster: DevCluster) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
 
-    # Its only replica is on a broker that is not there.
+    # The only replica of one of its partitions is on a broker that is not there.
     async def create() -> None:
         session = KazooSession(dev_cluster.address("zookeeper"))
         await session.start()
-        await session.create(TopicAssignment.path(topic), TopicAssignment({0: (99,)}).encode())
+        assignment = TopicAssignment({0: (0,), 1: (99,)})
+        await session.create(TopicAssignment.path(topic), assignment.encode())
         await session.close()
 
     asyncio.run(create())
     result = dev_cluster.run("kgroup", "consume", "--topic", topic, "--timeout-ms", "1500")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.endswith(
-        f"Processed a total of 0 messages\nerror: {topic}-0 could not be read: no leader\n"
+        f"Processed a total of 0 messages\nerror: {topic}-1 could not be read: no leader\n"
+    )
+
+    # What was read came all the same.
+    with blocking.Producer({"bootstrap.servers": dev_cluster.address("bootstrap")}) as producer:
+        producer.send(topic, b"there", partition=0).result(DEADLINE_S)
+    result = consume(dev_cluster, "--topic", topic, "--timeout-ms", "3000")
+    assert (result.returncode, result.stdout) == (0, "there\n")
+    assert result.stderr.endswith(
+        f"Processed a total of 1 messages\nwarning: {topic}-1 could not be read: no leader\n"
     )
 
 
