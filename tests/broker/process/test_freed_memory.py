@@ -98,7 +98,7 @@ for size, count in ((900_000, 50), (200_000, 200)):
 give_back()
 print(resident_bytes() - before)
 """
-LITTLE_BYTES = 8 * 2**20
+LITTLE_BYTES = 16 * 2**20
 
 
 @pytest.mark.fault("scale-S2")

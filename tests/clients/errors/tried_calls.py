@@ -52,7 +52,7 @@ from tests.clients.lying_broker import (
     silent,
 )
 from tests.clients.scripted_broker import ScriptedBroker
-from tests.stage.clock import ImpatientLoop, run_in_own_time
+from tests.stage.clock import ImpatientLoop, OwnTimeLoop, run_in_own_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember
 from zk.znodes import (
@@ -209,7 +209,7 @@ OLD_PRODUCER: Calls = {
 
 MADE_OR_ENDED = {"close", "for_leader", "shutdown"}
 """Calls that each test of a client makes anyway."""
-ASK_NOBODY = {"use_numbers"}
+ASK_NOBODY = {"use_numbers", "note_unknown"}
 """Calls that no broker hears of."""
 
 
@@ -271,10 +271,12 @@ def against(
     *,
     is_asked: bool = True,
     truth: ScriptedBroker | None = None,
+    loop: Callable[[], OwnTimeLoop] = ImpatientLoop,
 ) -> None:
     """Run a scene with the address of a broker that tells this lie, where it is not honest.
 
-    `is_asked` is False where the scene may end before a request is sent.
+    `is_asked` is False where the scene may end before a request is sent. `loop` is a patient one
+    for a scene with threads, for what comes from them may take a while.
     """
 
     async def run() -> None:
@@ -282,7 +284,7 @@ def against(
             await scene(broker.bootstrap)
         assert broker.num_requests or not is_asked, "nobody was lied to"
 
-    run_in_own_time(run(), loop=ImpatientLoop)
+    run_in_own_time(run(), loop=loop)
 
 
 async def stream_of(connector: ConsumerConnector) -> Any:
