@@ -201,7 +201,7 @@ class Deferred:
         self, work: Callable[[], Coroutine[Any, Any, Outcome]], owner: Owner
     ) -> Outcome:
         """Perform long work of the loop when it has its place among the long answers."""
-        # What is made counts only when it is whole (fault strangers-6).
+        # Or each client would have its turns at the same time (fault strangers-9).
         place = await enter(self.answers, owner)
         try:
             return await work()
