@@ -236,7 +236,7 @@ class GovernedStore:
         if not self._is_unlisted:
             self._is_unlisted = True
             logger.warning(
-                "%s: group %s: ZooKeeper does not let us create %s: a migration of the group's "
+                "%s: group %s: ACLs of ZooKeeper forbid %s: a migration of the group's "
                 "offsets will take us for a member that does not obey it",
                 *(self.consumer_id, self.group, forbidden),
             )
