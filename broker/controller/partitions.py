@@ -45,7 +45,7 @@ from broker.controller.topic_ids import pin_now
 from protocol.topic_partition import TopicPartition
 
 PARTITIONS_A_TURN = 1_000
-"""Partitions that are settled between two turns of the event loop, when brokers change."""
+"""Partitions that are settled between two turns of the loop, when brokers or topics change."""
 
 
 def handle_topics_changed(state: ControllerState, event: TopicsChanged) -> list[Effect]:
@@ -92,7 +92,7 @@ def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> l
         state.add_partitions(topic, new)
         added += [TopicPartition(topic, index) for index in new]
         effects += deletion.resume_deletion(state, topic) if is_marked else []
-    effects += settle(state, sorted(added), leader_and_isr_to=state.brokers)
+    effects += settle_in_turns(state, sorted(added), leader_and_isr_to=state.brokers)
     return pin_now(state, event.unpinned) + effects
 
 

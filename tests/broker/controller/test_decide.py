@@ -529,6 +529,18 @@ def test_very_many_partitions_of_a_broker_that_is_back_are_all_announced_to_it()
     assert announced == partitions
 
 
+def test_very_many_new_partitions_get_their_leaders_some_a_turn() -> None:
+    count = 2 * PARTITIONS_A_TURN + 1
+    state = active_state((1, 2))
+    read = AssignmentsRead({"t": dict.fromkeys(range(count), (2, 1))})
+
+    effects = ControllerScript(state).take(read)
+
+    written = [len(effect.writes) for effect in effects if isinstance(effect, WritePartitionStates)]
+    assert written == [PARTITIONS_A_TURN, PARTITIONS_A_TURN, 1]
+    assert len(state.leadership) == count
+
+
 def test_cluster_of_very_many_partitions_is_taken_over_some_of_them_a_turn() -> None:
     count = 2 * PARTITIONS_A_TURN + 1
     partitions = [TopicPartition("t", index) for index in range(count)]
