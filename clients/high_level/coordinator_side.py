@@ -44,7 +44,7 @@ from groups.consumer.member_failed import MemberFailed
 from groups.consumer.refusals import Refused, explain, explain_poll_timeout
 from groups.consumer.state import Consumer, Phase
 from groups.group_event import COORDINATOR
-from groups.zookeeper.registration import FilterSubscription, Subscription
+from groups.zookeeper.registration import FilterSubscription, Subscription, describe_missing
 from offsets.requests import Committer
 from offsets.store import CoordinatorStore
 from protocol.errors import ApiError, ErrorCode
@@ -181,6 +181,8 @@ class CoordinatorSide:
         """The partitions of the group's topics when we, its leader, have assigned them."""
         self._missing: Sequence[str] = ()
         """Those of these topics that had none."""
+        self._unmatched = ""
+        """What is logged of a filter that no topic passes."""
         self._overdue: Overdue | None = None
         self._loss = ""
         """Why partitions were last lost."""
@@ -434,7 +436,12 @@ class CoordinatorSide:
         all_topics = tuple(sorted(self._cluster.view.topics))
         excludes_internal = self.config.exclude_internal_topics
 
-        return frozenset(self._subscription.streams_of(all_topics, excludes_internal))
+        topics = frozenset(self._subscription.streams_of(all_topics, excludes_internal))
+        unmatched = describe_missing(self._subscription, dict.fromkeys(topics, 1))
+        if unmatched and not self._unmatched:
+            logger.warning("group %s: %s", self.config.group_id, unmatched)
+        self._unmatched = unmatched
+        return topics
 
     async def _count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         # Two rebalances in a row read the same: the second one would wait for its turn.

@@ -31,6 +31,7 @@ from groups.zookeeper.membership_errors import (
 )
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.rebalance_history import RebalanceHistory
+from groups.zookeeper.registration import describe_missing
 from groups.zookeeper.tree import GroupTree
 from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
@@ -142,6 +143,8 @@ class Member:
     _is_reading: bool = False
     _unread: Set[TopicPartition] = frozenset()
     """The partitions whose offsets could not be read when they were last asked for."""
+    _missing: str = ""
+    """What the group, as it was last read, lacks for this member."""
 
     # The end, on the loop's clock.
     _leaves_since_s: float = 0.0
@@ -405,7 +408,19 @@ class Member:
         )
         if isinstance(group, on.GroupProblem):
             return on.GroupUnreadable(effect.round, group)
+        self._note_missing(group)
         return on.GroupRead(effect.round, group)
+
+    def _note_missing(self, group: on.GroupSnapshot) -> None:
+        """Log what this member waits for, once: without partitions it would be silent for ever."""
+        subscription = self.tree.subscription
+        topics = subscription.streams_of(group.all_topics, self.tree.exclude_internal_topics)
+        missing = describe_missing(
+            subscription, {topic: len(group.partitions.get(topic, ())) for topic in topics}
+        )
+        if missing and missing != self._missing:
+            logger.warning("%s: %s", self.consumer_id, missing)
+        self._missing = missing
 
     async def _read_owners(self, effect: do.ReadOwners) -> on.Event:
         return on.OwnersRead(effect.round, await self.tree.read_owners(effect.partitions))

@@ -91,6 +91,18 @@ class FilterSubscription:
 Subscription = StaticSubscription | FilterSubscription
 
 
+def describe_missing(subscription: Subscription, partitions: Mapping[str, int]) -> str:
+    """Say what a member waits for: topics without partitions; "" if it waits for none.
+
+    `partitions` has the number of partitions of each topic that it subscribes to.
+    """
+    if missing := sorted(topic for topic, count in partitions.items() if not count):
+        return f"no partitions of {', '.join(missing)} are known yet"
+    if isinstance(subscription, FilterSubscription) and not partitions:
+        return f"no topic passes the filter {subscription.filter.regex!r} yet"
+    return ""
+
+
 def new_consumer_id(group_id: str, host: str, now_ms: int, uuid_bits: int) -> str:
     """Build an id in Kafka's form: group, host, start time, high 32 of a random UUID's 128 bits."""
     return f"{group_id}_{host}-{now_ms}-{uuid_bits >> 96:08x}"

@@ -469,6 +469,18 @@ def test_streams_can_be_created_again_when_no_broker_responded() -> None:
     play(scene)
 
 
+def test_a_filter_that_no_topic_passes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        joining = asyncio.ensure_future(connector.create_message_streams_by_filter(Whitelist("x")))
+        await broker.received(ApiKey.METADATA, 6)
+        assert caplog.text.count("group g: no topic passes the filter 'x' yet") == 1
+        await connector.shutdown()
+        with pytest.raises(MemberFailed):
+            await joining
+
+    play(scene, metadata_max_age_ms=20)
+
+
 def test_streams_can_be_created_again_after_a_cancellation_without_a_member() -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
         broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: SILENCE

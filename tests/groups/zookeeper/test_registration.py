@@ -12,6 +12,7 @@ from groups.zookeeper.registration import (
     StaticSubscription,
     build_registration,
     consumer_of,
+    describe_missing,
     new_consumer_id,
     stream_index,
     subscription_of,
@@ -116,3 +117,15 @@ def test_members_that_subscribe_alike_are_looked_at_once_however_many_they_are(
     assert sorted(subscription.looks) == ["all", "other"]
     assert len({id(thread_ids) for thread_ids in threads.values()}) == 1
     assert set(threads["t0"]) == {f"g_{i}-{j}" for i in range(members) for j in range(2)}
+
+
+def test_a_member_says_what_it_waits_for() -> None:
+    named = StaticSubscription({"a": 1, "b": 1, "c": 1})
+    counts = {"c": 0, "b": 2, "a": 0}
+    assert describe_missing(named, counts) == "no partitions of a, c are known yet"
+    assert describe_missing(named, {"a": 1, "b": 1, "c": 1}) == ""
+    assert describe_missing(StaticSubscription({}), {}) == ""
+
+    matching = FilterSubscription(Whitelist("x.*"))
+    assert describe_missing(matching, {}) == "no topic passes the filter 'x.*' yet"
+    assert describe_missing(matching, {"x1": 1}) == ""

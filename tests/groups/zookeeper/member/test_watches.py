@@ -31,6 +31,23 @@ def test_a_member_that_waits_hears_of_the_owner_again_after_it_was_rewritten() -
     play(scene)
 
 
+def test_who_waits_for_a_topic_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(work: Scene) -> None:
+        member, streams = await work.member("a")
+        await member.join()
+        other, _ = await work.member("b")
+        await other.join()
+        await asyncio.sleep(10)
+        waits = [line for line in caplog.messages if "no partitions of t are known yet" in line]
+        assert [line.split(":")[0] for line in waits] == ["g_a", "g_b"]
+
+        await work.topic(1)
+        await asyncio.sleep(10)
+        assert len(streams.delivering) == 1
+
+    play(scene)
+
+
 def test_who_leaves_a_session_that_lives_on_takes_its_watches_back() -> None:
     async def scene(work: Scene) -> None:
         await work.topic(2)
