@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
-from broker.network.deferred import Deferred
+from broker.network.deferred import Deferred, add_in_turns
+from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
 from broker.quotas.client_entities import EntityFilter, parts_of, quotas_in
@@ -19,6 +22,7 @@ from protocol.messages.describe_client_quotas import (
     error_response,
 )
 from zk.api import ZkSession
+from zk.znodes import ClientEntity
 
 
 def handle(
@@ -34,25 +38,34 @@ def handle(
         is_strict=request.strict,
     )
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_describe(zk, wanted), timeout_ms, late)
+    return deferred.respond(_describe(zk, wanted, context.api_version), timeout_ms, late)
 
 
-async def _describe(zk: ZkSession, wanted: EntityFilter) -> DescribeClientQuotasResponse:
-    entries = []
-    for entity, settings in (await read_all(zk)).items():
+async def _describe(
+    zk: ZkSession, wanted: EntityFilter, version: int
+) -> DescribeClientQuotasResponse:
+    stored = await read_all(zk)
+    entries = LongAnswer(DescribeClientQuotasResponse, version)
+    # Those of 20,000 users took a turn of 0.3 s (fault strangers-14).
+    await add_in_turns(entries, _entries(stored, wanted))
+    encoded: Any = entries.array()
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=encoded)
+
+
+def _entries(
+    stored: Mapping[ClientEntity, Mapping[str, str]], wanted: EntityFilter
+) -> Iterator[DescribeClientQuotasResponseEntry]:
+    for entity, settings in stored.items():
         quotas = quotas_in(entity, settings) if wanted.matches(entity) else {}
         if not quotas:
             continue
-        entries.append(
-            DescribeClientQuotasResponseEntry(
-                entity=[
-                    DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
-                    for kind, name in parts_of(entity)
-                ],
-                values=[
-                    DescribeClientQuotasResponseValue(key=key, value=value)
-                    for key, value in quotas.items()
-                ],
-            )
+        yield DescribeClientQuotasResponseEntry(
+            entity=[
+                DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
+                for kind, name in parts_of(entity)
+            ],
+            values=[
+                DescribeClientQuotasResponseValue(key=key, value=value)
+                for key, value in quotas.items()
+            ],
         )
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=entries)

@@ -43,9 +43,8 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Describe the producers of each partition that is led here, in turns of the loop."""
-    refused = refused_topics(context, Operation.READ, (topic.name for topic in request.topics))
     topics: list[DescribeProducersResponseTopic] = []
-    steps = _describe(replicas, cache, refused, request, topics, context.api_version)
+    steps = _describe(replicas, cache, request, topics, context)
 
     def describe_more() -> Outcome | None:
         count = sum(1 for _ in islice(steps, PRODUCERS_A_TURN))
@@ -60,16 +59,16 @@ def handle(
 def _describe(
     replicas: ReplicaManager,
     cache: MetadataCache,
-    refused: Collection[str],
     request: DescribeProducersRequest,
     topics: list[DescribeProducersResponseTopic],
-    version: int,
+    context: RequestContext,
 ) -> Iterator[None]:
     """Add the topics of the request to `topics`, in steps of one partition or producer."""
     # Of all of them: one partition may be named very often (fault strangers-8).
     size = AnswerBytes()
     for topic in request.topics:
-        partitions = LongAnswer(DescribeProducersResponse, version, size)
+        partitions = LongAnswer(DescribeProducersResponse, context.api_version, size)
+        refused = refused_topics(context, Operation.READ, (topic.name,))
         for index in topic.partition_indexes:
             yield
             described: list[DescribeProducersResponseProducer] = []

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from broker.authentication.scram_users import Credentials, list_users, parse_credentials, read_users
-from broker.network.deferred import Deferred
+from broker.network.deferred import Deferred, add_in_turns
+from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.settings.entity_configs import Settings
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -30,37 +34,42 @@ def handle(
 ) -> Wait:
     """Respond when the users are read from ZooKeeper."""
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_describe(zk, request), timeout_ms, late)
+    return deferred.respond(_describe(zk, request, context.api_version), timeout_ms, late)
 
 
 async def _describe(
-    zk: ZkSession, request: DescribeUserScramCredentialsRequest
+    zk: ZkSession, request: DescribeUserScramCredentialsRequest, version: int
 ) -> DescribeUserScramCredentialsResponse:
     # Without names: all users that have a credential.
     names = [user.name for user in request.users or ()]
     try:
-        found = await _read(zk, names or await list_users(zk))
+        stored = await _read(zk, names or await list_users(zk))
     except ZkError as error:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}") from error
 
-    counts = Counter(names)
-    results = [
-        _result(user, found.get(user, {}), counts[user])
-        for user in (dict.fromkeys(names) if names else found)
-        if names or found[user]
-    ]
+    results = LongAnswer(DescribeUserScramCredentialsResponse, version)
+    # Those of 20,000 users took a turn of 0.3 s (fault strangers-14).
+    await add_in_turns(results, _results(names, stored))
+    encoded: Any = results.array()
     return DescribeUserScramCredentialsResponse(
-        error_code=ErrorCode.NONE, error_message=None, results=results
+        error_code=ErrorCode.NONE, error_message=None, results=encoded
     )
 
 
-async def _read(zk: ZkSession, names: list[str]) -> dict[str, Credentials]:
+async def _read(zk: ZkSession, names: Sequence[str]) -> dict[str, Settings]:
     users = [name for name in dict.fromkeys(names) if name]
     stored = await read_users(zk, users)
-    return {
-        user: parse_credentials(user, node.settings or {})
-        for user, node in zip(users, stored, strict=True)
-    }
+    return {user: node.settings or {} for user, node in zip(users, stored, strict=True)}
+
+
+def _results(
+    names: Sequence[str], stored: Mapping[str, Settings]
+) -> Iterator[DescribeUserScramCredentialsResponseResult]:
+    counts = Counter(names)
+    for user in dict.fromkeys(names or stored):
+        credentials = parse_credentials(user, stored.get(user, {}))
+        if names or credentials:
+            yield _result(user, credentials, counts[user])
 
 
 def _result(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from sys import intern
 
+from broker.network.authorization import group
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import NO_TIME_LIMIT_MS, respond_when_done
-from broker.network.request_context import RequestContext, client_host
+from broker.network.request_context import RequestContext, authorize, client_host
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.membership.events import Disconnected, Join
 from groups.coordinator.membership.responses import Joined
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.join_group import (
     JoinGroupRequest,
@@ -42,6 +44,9 @@ def handle(
 
     def render(responses: list[Joined]) -> JoinGroupResponse:
         (joined,) = responses
+        # It may have waited for others, whose metadata it gets (fault strangers-15).
+        if not authorize(context, Operation.READ, group(request.group_id)):
+            joined = Joined(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
         return _response(joined, version)
 
     # Only a broker that stops gives up waiting.

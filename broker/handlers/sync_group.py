@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+from broker.network.authorization import group
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import NO_TIME_LIMIT_MS, respond_when_done
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.membership.events import Disconnected, Sync
 from groups.coordinator.membership.responses import Synced
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -38,6 +40,9 @@ def handle(
 
     def render(responses: list[Synced]) -> SyncGroupResponse:
         (synced,) = responses
+        # It may have waited for its leader (fault strangers-15).
+        if not authorize(context, Operation.READ, group(request.group_id)):
+            synced = Synced(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return SyncGroupResponse(
             error_code=synced.error,
             protocol_type=synced.protocol_type,

@@ -8,9 +8,10 @@ broker, and the handler returns a `Wait` for it. The threads are shared by all c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Executor
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import attrs
@@ -18,6 +19,7 @@ import attrs
 from broker.network.dispatch import Close, Outcome
 from broker.network.down_conversion import ConvertedBytes
 from broker.network.fair_line import NOBODY, FairLine, Owner, Place
+from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Wait
 from protocol.errors import ApiError, let_go
 
@@ -37,6 +39,8 @@ LONGEST_ANSWERS = 2
 """The longest answers that are made at the same time."""
 LONGEST_WAITING = 16
 """Of those that have begun and wait for that."""
+ELEMENTS_A_TURN = 500
+"""Elements that are made and encoded in one turn of the loop: some 5 ms."""
 
 
 class LineFull(Exception):
@@ -235,6 +239,15 @@ class Deferred:
             return await _ended(asyncio.get_running_loop().run_in_executor(self.executor, work))
         finally:
             place.leave()
+
+
+async def add_in_turns(answer: LongAnswer, elements: Iterable[Any]) -> None:
+    """Add elements as they are made, some of them in each turn of the loop."""
+    more = iter(elements)
+    while some := list(islice(more, ELEMENTS_A_TURN)):
+        answer.add(some)
+        # The other connections come in between.
+        await asyncio.sleep(0)
 
 
 async def _go_on(work: Callable[[], Outcome | None], turns: int) -> Outcome | None:

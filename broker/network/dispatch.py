@@ -177,7 +177,7 @@ class LargeWay(Protocol):
 
 AT_ONCE_ELEMENTS = 2000
 """Most elements of a request that is read and served within the turn in which it arrives."""
-AT_ONCE_OF = {ApiKey.DESCRIBE_GROUPS: 20, ApiKey.DESCRIBE_CONFIGS: 20}
+AT_ONCE_OF = {ApiKey.DESCRIBE_GROUPS: 1, ApiKey.DESCRIBE_CONFIGS: 20}
 """The same where the answer for one of them may have a megabyte, or hundreds of settings."""
 
 

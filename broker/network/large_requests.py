@@ -3,8 +3,9 @@
 To read a thing takes a microsecond or two, to answer for it several, and a request may name
 250,000. So a request is read in a thread if it has more than `AT_ONCE_ELEMENTS`, and one of those
 in `SLICED` is served in parts: its handler is called with a request of some of the things in each
-turn of the loop, and the responses are joined. Everything else of the request is the same in all
-parts. What is named twice in different parts has two answers.
+turn of the loop, of fewer where their answers are large, and the responses are joined. Everything
+else of the request is the same in all parts. What is named twice in different parts has two
+answers.
 
 Few are read, or served in parts, at the same time. The rule for the others, which wait:
 
@@ -50,6 +51,10 @@ THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
 FEW_A_TURN = 20
 """The same where the answer for one thing may have a megabyte, or hundreds of settings."""
+BEGIN_WITH = 20
+"""A request begins with so many times fewer: nobody knows yet how large the answers are."""
+ANSWER_BYTES_A_TURN = 128 * 1024
+"""The answers of one turn have about so many bytes: some 4 ms to make them."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
 SIZES = (4_000, 10_000, 40_000)
@@ -107,6 +112,23 @@ SLICED: Mapping[ApiKey, Sequence[Things]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: [Things(("transactional_ids",), "transaction_states")],
 }
 """The requests that only ask, by the things they ask about: those that have any count."""
+
+
+@attrs.define(eq=False)
+class Turn:
+    """How many things are answered in the next turn: `most`, or fewer if answers are large."""
+
+    most: int
+    things: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.things = max(1, self.most // BEGIN_WITH)
+
+    def learn(self, answer_bytes: int) -> None:
+        """Take note of the answers of one turn."""
+        # Twenty groups may have 3,000 members each (fault strangers-14).
+        fitting = self.things * ANSWER_BYTES_A_TURN // max(answer_bytes, 1)
+        self.things = max(1, min(self.most, 2 * self.things, fitting))
 
 
 @attrs.define(eq=False)
@@ -211,7 +233,8 @@ class LargeRequests:
     ) -> Outcome:
         answer: LongAnswer | None = None
         whole: Any = None
-        for part in split(request, things.path, things.a_turn):
+        turn = Turn(things.a_turn)
+        for part in split(request, things.path, turn):
             # The other connections come in between.
             await asyncio.sleep(0)
             response: Any = handler(part, context)
@@ -220,7 +243,9 @@ class LargeRequests:
 
             # What is encoded already is small, and need not be encoded at the end.
             answer = answer or LongAnswer(type(response), context.api_version)
+            before = answer.size.total
             answer.add(getattr(response, things.answers))
+            turn.learn(answer.size.total - before)
             # Of all else the first failure counts, or the last response.
             if whole is None or not getattr(whole, "error_code", 0):
                 whole = response
@@ -254,31 +279,31 @@ def _leave(loop: asyncio.AbstractEventLoop, place: Place) -> None:
         loop.call_soon_threadsafe(place.leave)
 
 
-def split(request: Any, path: Sequence[str], most: int) -> Iterator[Any]:
-    """Yield requests of about `most` things, which together name all that `request` names.
+def split(request: Any, path: Sequence[str], turn: Turn) -> Iterator[Any]:
+    """Yield requests for one turn each, which together name all that `request` names.
 
     The last field of `path` has the things. An array that is null or empty counts as one.
     """
     field, *inner = path
     part: list[Any] = []
-    room = most
+    room = turn.things
     for element in getattr(request, field):
-        for piece in _pieces(element, inner, most):
+        for piece in _pieces(element, inner, turn):
             part.append(piece)
             room -= _count(piece, inner)
             if room <= 0:
                 yield _with(request, field, part)
                 part = []
-                room = most
+                room = turn.things
     if part:
         yield _with(request, field, part)
 
 
-def _pieces(element: Any, path: Sequence[str], most: int) -> Iterator[Any]:
-    if not path or _count(element, path) <= most:
+def _pieces(element: Any, path: Sequence[str], turn: Turn) -> Iterator[Any]:
+    if not path or _count(element, path) <= turn.things:
         yield element
     else:
-        yield from split(element, path, most)
+        yield from split(element, path, turn)
 
 
 def _count(element: Any, path: Sequence[str]) -> int:

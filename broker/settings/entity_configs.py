@@ -44,6 +44,9 @@ USERS = "users"
 CLIENTS = "clients"
 IPS = "ips"
 
+NODES_A_REQUEST = 1_000
+"""Nodes that are read in one request to ZooKeeper, and understood in one turn of the loop."""
+
 Settings = Mapping[str, str]
 
 
@@ -84,6 +87,13 @@ async def read_many_settings(
 
 async def read_many_entities(zk: ZkSession, paths: Sequence[str]) -> list[StoredSettings]:
     """Read the settings in many nodes, a thousand in one request."""
+    settings = []
+    for first in range(0, len(paths), NODES_A_REQUEST):
+        settings += await _read_some(zk, paths[first : first + NODES_A_REQUEST])
+    return settings
+
+
+async def _read_some(zk: ZkSession, paths: Sequence[str]) -> list[StoredSettings]:
     try:
         nodes = await _ask(zk, lambda: zk.get_many(paths))
     except ZkError:

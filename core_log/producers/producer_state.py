@@ -28,7 +28,7 @@ that is open, or whose marker is not replicated yet.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -135,8 +135,9 @@ class ProducerState:
     """The producers of one log, by id."""
 
     producers: dict[int, Producer] = attrs.field(factory=dict)
-    # Producer id -> first offset of its open transaction, in the order of these offsets.
-    _open: dict[int, int] = attrs.field(factory=dict, init=False)
+    # Producer id -> first offset of its open transaction, in the order of these offsets. The first
+    # of a dict would be behind the places of all that have ended.
+    _open: OrderedDict[int, int] = attrs.field(factory=OrderedDict, init=False)
     # First offset and marker of transactions that have ended, as a heap; the newest marker.
     _ended: list[tuple[int, int]] = attrs.field(factory=list, init=False)
     _newest_marker: int = attrs.field(default=NONE, init=False)
@@ -150,7 +151,7 @@ class ProducerState:
             for producer_id, producer in self.producers.items()
             if producer.transaction_start >= 0
         ]
-        self._open = {producer_id: start for start, producer_id in sorted(starts)}
+        self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(starts))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return where the oldest transaction begins that is open or not known to be replicated.

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from broker.handlers import heartbeat, join_group, leave_group, sync_group
+from broker.network.authorization import Resource, group
 from broker.network.request_context import RequestContext
+from broker.network.session import ANONYMOUS
 from broker.server import Broker
 from clients.admin import Admin, NewTopic
 from clients.errors import ConnectionFailed
 from clients.transport.connection import Connection
 from groups.coordinator.coordinator import GroupCoordinator
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -29,8 +33,13 @@ from protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.authorizer import REFUSING, AskingAuthorizer
 from tests.stage.broker import Site, connected
-from tests.stage.coordinator import coordinator_of_nothing, coordinator_still_loading
+from tests.stage.coordinator import (
+    coordinator_of_nothing,
+    coordinator_over,
+    coordinator_still_loading,
+)
 from tests.stage.waiting import until
 
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
@@ -119,8 +128,8 @@ async def describe(connection: Connection, group_id: str = GROUP) -> tuple[str, 
     response: DescribeGroupsResponse = await connection.call(
         DescribeGroupsRequest(groups=[group_id])
     )
-    (group,) = response.groups
-    return group.group_state, len(group.members)
+    (described,) = response.groups
+    return described.group_state, len(described.members)
 
 
 async def test_response_to_a_client_that_has_hung_up_is_dropped(
@@ -143,8 +152,44 @@ async def test_response_to_a_client_that_has_hung_up_is_dropped(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.fault("strangers-15")
+async def test_a_member_whose_right_is_taken_while_it_waits_learns_nothing(tmp_path: Path) -> None:
+    refused: set[tuple[Operation, Resource]] = set()
+    authorizer = AskingAuthorizer(lambda _, operation, of: (operation, of) not in refused)
+    site = Site(tmp_path, authorizer=authorizer)
+    async with site.running(**SETTINGS) as broker, connected(broker) as watching:
+        await make_offsets_topic(broker)
+        async with connected(broker) as first, connected(broker) as second:
+            # The leader gets the metadata of all.
+            joining = [each.send(join_request(), version=3) for each in (first, second)]
+            await until(lambda: has_both(watching), "both wait")
+            refused.add((Operation.READ, group(GROUP)))
+            joined: list[JoinGroupResponse] = [await each for each in joining]
+    assert {each.error_code for each in joined} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+    assert [member for each in joined for member in each.members] == []
+
+
+@pytest.mark.fault("strangers-15")
+def test_a_member_whose_right_is_gone_gets_no_assignment() -> None:
+    coordinator = coordinator_over(MemoryPartitionLog())
+    sync = SyncGroupRequest(group_id=GROUP, generation_id=1, member_id="m", assignments=[])
+    synced = sync_group.handle(coordinator, sync, CONTEXT)
+    assert isinstance(synced, SyncGroupResponse)
+    assert synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    # The right was there when the request came, and is not when its response is made.
+    refused = CONTEXT._replace(sender=REFUSING.sender(ANONYMOUS, "127.0.0.1"))
+    synced = sync_group.handle(coordinator, sync, refused)
+    assert isinstance(synced, SyncGroupResponse)
+    assert synced.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
 async def joins(connection: Connection) -> bool:
     return (await describe(connection))[1] == 1
+
+
+async def has_both(connection: Connection) -> bool:
+    return (await describe(connection))[1] == 2
 
 
 async def is_empty(connection: Connection) -> bool:

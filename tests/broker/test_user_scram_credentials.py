@@ -116,6 +116,7 @@ async def test_users_are_changed_each_by_itself(site: Site) -> None:
         assert EntityConfig.decode(node.data).config["producer_byte_rate"] == "5"
 
 
+@pytest.mark.fault("strangers-14")
 async def test_named_users_are_described_in_their_order(site: Site) -> None:
     async with site.running() as broker, connected_to_controller(broker) as connection:
         await change(connection, upsertion("a"), upsertion("b"), upsertion("c"))

@@ -13,6 +13,8 @@ import pytest
 
 from broker.authorization import acl_authorizer
 from broker.authorization.acl_authorizer import AclAuthorizer, Deleted
+from broker.network.authorization import group
+from broker.network.request_context import RequestContext, authorize, refused_topics
 from broker.network.session import Principal
 from broker.process.change_notifications import LOOK_INTERVAL_MS
 from protocol.acls import (
@@ -653,3 +655,24 @@ def test_of_two_filters_for_one_entry_the_first_has_it(acls: AclStage) -> None:
     ]
     add(acls, authorizer, acl("t"))
     assert remove(acls, authorizer, only("t"), exact) == [{acl("t"): None}, {}]
+
+
+# ---- requests that are served for long
+
+
+@pytest.mark.fault("strangers-15")
+def test_a_request_that_is_served_for_long_is_asked_about_the_rights_of_now(
+    acls: AclStage,
+) -> None:
+    authorizer = acls.following().authorizer
+    add(acls, authorizer, acl("t"), acl("g", kind=ResourceType.GROUP))
+    sender = authorizer.sender(ALICE, "10.0.0.1")
+    context = RequestContext(
+        1, "client", "PLAINTEXT", "10.0.0.1:1", 0, principal=ALICE, sender=sender
+    )
+    assert refused_topics(context, READ, ["t"]) == set()
+    assert authorize(context, READ, group("g"))
+
+    remove(acls, authorizer, EVERYTHING)
+    assert refused_topics(context, READ, ["t"]) == {"t"}
+    assert not authorize(context, READ, group("g"))

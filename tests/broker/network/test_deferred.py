@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 from typing import Any
@@ -14,17 +15,21 @@ import attrs
 import pytest
 
 from broker.network.deferred import (
+    ELEMENTS_A_TURN,
     LONG_ANSWERS,
     LONGEST_ANSWERS,
     LONGEST_WAITING,
     QUICK_TURNS,
     Deferred,
+    add_in_turns,
 )
 from broker.network.dispatch import NO_RESPONSE, Close
 from broker.network.fair_line import NOBODY, FairLine, Owner
+from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.list_groups import ListGroupsResponse, ListGroupsResponseGroup
 from tests.broker.served import ask, echoed, serving
 from tests.broker.spawning import Spawned
 from tests.stage.waiting import until
@@ -100,7 +105,7 @@ async def test_work_for_a_thread_is_done_in_one() -> None:
 
 
 @attrs.define(eq=False)
-class LongAnswer:
+class LongWork:
     """Work that takes some turns, and notes when it begins and ends."""
 
     name: str
@@ -122,7 +127,7 @@ async def test_long_answers_of_a_client_are_made_one_after_the_other_and_few_at_
     names = ["a1", "a2", *(f"{client}1" for client in clients)]
     waits = {
         name: made.respond_in_turns(
-            LongAnswer(name, notes).go_on,
+            LongWork(name, notes).go_on,
             20_000,
             lambda: "late",
             Owner(name[0], int(name[1])),
@@ -147,7 +152,7 @@ async def test_who_asks_for_little_does_not_wait_for_many_who_ask_for_very_much(
     notes: list[str] = []
 
     def ask(name: str, turns: int) -> asyncio.Future[Any]:
-        work = LongAnswer(name, notes, turns)
+        work = LongWork(name, notes, turns)
         owner = Owner(name, 1)
         wait = made.respond_in_turns(work.go_on, 600_000, lambda: "late", owner)
         return asyncio.ensure_future(outcome(purgatory, wait))
@@ -173,9 +178,7 @@ async def test_a_long_answer_whose_client_is_gone_is_given_up() -> None:
     made = deferred(purgatory)
     notes: list[str] = []
     made.answers.may_enter = lambda client: False
-    wait = made.respond_in_turns(
-        LongAnswer("a", notes).go_on, LATE_MS, lambda: "late", Owner("a", 1)
-    )
+    wait = made.respond_in_turns(LongWork("a", notes).go_on, LATE_MS, lambda: "late", Owner("a", 1))
     assert isinstance(wait, Wait)
     await asyncio.sleep(0)
     assert made.answers.waiting == 1
@@ -339,3 +342,29 @@ async def test_work_that_is_refused_keeps_nothing_of_its_request(is_awaited: boo
         assert seen() is None
     finally:
         gc.enable()
+
+
+async def test_elements_of_a_long_answer_are_made_some_a_turn() -> None:
+    made = 0
+    most_seen_at_once = 0
+
+    def make() -> Iterator[ListGroupsResponseGroup]:
+        nonlocal made
+        for number in range(2 * ELEMENTS_A_TURN + 1):
+            made += 1
+            yield ListGroupsResponseGroup(group_id=f"g{number}", protocol_type="consumer")
+
+    async def look() -> None:
+        nonlocal most_seen_at_once
+        seen = 0
+        while True:
+            most_seen_at_once = max(most_seen_at_once, made - seen)
+            seen = made
+            await asyncio.sleep(0)
+
+    answer = LongAnswer(ListGroupsResponse, 4)
+    looking = asyncio.create_task(look())
+    await add_in_turns(answer, make())
+    looking.cancel()
+    assert most_seen_at_once == ELEMENTS_A_TURN
+    assert len(answer.array()) == 2 * ELEMENTS_A_TURN + 1

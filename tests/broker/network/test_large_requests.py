@@ -19,12 +19,14 @@ from broker.network.authorization import group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
+    BEGIN_WITH,
     FEW_A_TURN,
     LARGE_AT_ONCE,
     SIZES,
     SLICED,
     THINGS_A_TURN,
     LargeRequests,
+    Turn,
     split,
 )
 from broker.network.letting_go import FREED_A_TURN
@@ -150,12 +152,50 @@ async def test_few_groups_are_described_in_one_turn_for_each_may_have_a_megabyte
 ) -> None:
     called: list[int] = []
     stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
-    request = DescribeGroupsRequest(groups=MANY[: 3 * FEW_A_TURN])
+    request = DescribeGroupsRequest(groups=MANY[: 5 * FEW_A_TURN])
 
     dispatched = await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request)
 
-    assert called == [FEW_A_TURN] * 3
-    assert len(read(dispatched, ApiKey.DESCRIBE_GROUPS, 5).groups) == 3 * FEW_A_TURN
+    # They begin with one, for it may be large, and are more as their answers are small.
+    assert called == [1, 2, 4, 8, 16, FEW_A_TURN, FEW_A_TURN, FEW_A_TURN, 9]
+    assert len(read(dispatched, ApiKey.DESCRIBE_GROUPS, 5).groups) == 5 * FEW_A_TURN
+
+
+@pytest.mark.fault("strangers-14")
+async def test_fewer_groups_are_described_in_one_turn_where_they_are_large(
+    threads: CountingThreads,
+) -> None:
+    called: list[list[str]] = []
+
+    def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        called.append([*request.groups])
+        return DescribeGroupsResponse(
+            groups=[
+                attrs.evolve(
+                    group_error(group_id, ErrorCode.NONE),
+                    protocol_data="x" * (30_000 if group_id.startswith("large") else 0),
+                )
+                for group_id in request.groups
+            ]
+        )
+
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: handle}, threads)
+    names = [*MANY[:15], *(f"large{number}" for number in range(20)), *MANY[15:40]]
+    dispatched = await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=names))
+
+    # The first of them could not be known to be large.
+    large = [sum(name.startswith("large") for name in part) for part in called]
+    assert large == [0, 0, 0, 0, 16, 4, *[0] * (len(called) - 6)]
+    described = read(dispatched, ApiKey.DESCRIBE_GROUPS, 5).groups
+    assert [group.group_id for group in described] == names
+
+
+@pytest.mark.fault("strangers-14")
+async def test_two_groups_have_two_turns(threads: CountingThreads) -> None:
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+    await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY[:2]))
+    assert called == [1, 1]
 
 
 @pytest.mark.fault("security-2")
@@ -602,6 +642,12 @@ async def test_those_that_wait_hold_no_more_than_a_bound(threads: CountingThread
 # ---- parts
 
 
+def ten_a_turn() -> Turn:
+    turn = Turn(10 * BEGIN_WITH)
+    assert turn.things == 10
+    return turn
+
+
 def list_offsets(partitions: list[int]) -> ListOffsetsRequest:
     return ListOffsetsRequest(
         replica_id=-1,
@@ -627,7 +673,7 @@ def test_parts_name_all_that_the_whole_names_and_few_each(partitions: list[int])
     def named(request: ListOffsetsRequest) -> list[tuple[str, int]]:
         return [(t.name, p.partition_index) for t in request.topics for p in t.partitions]
 
-    parts = list(split(whole, ("topics", "partitions"), 10))
+    parts = list(split(whole, ("topics", "partitions"), ten_a_turn()))
 
     assert [pair for part in parts for pair in named(part)] == named(whole)
     assert {topic.name for part in parts for topic in part.topics} == {
@@ -643,7 +689,11 @@ def test_group_that_asks_for_all_its_topics_stays_whole() -> None:
         OffsetFetchRequestGroup(group_id="b", topics=topics),
     ]
     parts = list(
-        split(OffsetFetchRequest(groups=groups), ("groups", "topics", "partition_indexes"), 10)
+        split(
+            OffsetFetchRequest(groups=groups),
+            ("groups", "topics", "partition_indexes"),
+            ten_a_turn(),
+        )
     )
 
     asked = [

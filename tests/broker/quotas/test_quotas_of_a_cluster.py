@@ -90,6 +90,7 @@ def test_others_are_not_throttled() -> None:
     assert on_a_cluster(story, t=1) > 5 * RATE
 
 
+@pytest.mark.fault("strangers-14")
 def test_a_quota_that_is_removed_holds_nobody() -> None:
     async def story(cluster: Cluster, admin: Admin) -> tuple[dict[Any, Any], int]:
         await set_quota(admin, ETL, producer_byte_rate=100)
