@@ -337,8 +337,6 @@ def _partition(
         if is_alive and context.api_version >= 6:
             code = ErrorCode.LISTENER_NOT_FOUND
         leader = -1
-        if not is_alive:
-            isr = ()
 
     return MetadataResponsePartition(
         error_code=code,
