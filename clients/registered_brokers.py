@@ -8,8 +8,8 @@ import logging
 from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
 from protocol.security_protocol import SecurityProtocol
-from zk.api import ZkError, ZkSession, children_if_there
-from zk.broker_znodes import BrokerId
+from zk.api import ZkError, ZkSession, children_if_there, get_if_there
+from zk.broker_znodes import BrokerId, ClusterId
 from zk.znode_json import ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,19 @@ async def registered_brokers(
             )
         raise NoBrokersAvailable("; ".join([missing, *unreadable]))
     return addresses
+
+
+async def cluster_id_in(zk: ZkSession) -> str | None:
+    """Read the id of the cluster; None before Kafka 0.10.1. Raises ZkError."""
+    found = await get_if_there(zk, ClusterId.path())
+    if found is None:
+        return None
+    content, _ = found
+    try:
+        return ClusterId.decode(content).id
+    except ZnodeError as error:
+        logger.error("%s", error)
+        return None
 
 
 async def brokers_in(

@@ -5,6 +5,7 @@ Commands that need no ZooKeeper start without its client, which is imported wher
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -13,16 +14,23 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from clients.admin import Admin
+from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
-from clients.errors import DeadlineExceeded, NoBrokersAvailable
+from clients.errors import DeadlineExceeded, KgroupError, NoBrokersAvailable
 from clients.security import protocol_of
+from clients.transport.connection import Connection
+from protocol.api_key import ApiKey
 from protocol.frozen import frozen
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.settings import load
 from protocol.zookeeper_security import ZooKeeperSecurity, security_in
 
 if TYPE_CHECKING:
     from zk.api import ZkError, ZkSession
     from zk.session import KazooSession
+
+FIRST_VERSION_OF_CLUSTER_ID = 2
+"""Of Metadata: Kafka 0.10.1."""
 
 
 @frozen
@@ -75,6 +83,8 @@ async def connected(
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings, waits_for_dead=waits_for_dead))
+        if zk is not None and target.bootstrap is not None and brokers:
+            await _require_one_cluster(admin, zk, target)
         yield Sessions(admin, zk, zk_failure)
 
 
@@ -103,7 +113,47 @@ async def connecting(target: Target) -> AsyncIterator[Sessions]:
         admin = await stack.enter_async_context(
             Admin(settings, find_brokers=find_brokers, waits_for_dead=False)
         )
+        if zk is not None and target.bootstrap is not None:
+            await _require_one_cluster(admin, zk, target)
         yield Sessions(admin, zk)
+
+
+async def _require_one_cluster(admin: Admin, zk: ZkSession, target: Target) -> None:
+    """Refuse brokers and a ZooKeeper of two clusters. Raises CommandFailed.
+
+    An address may come from the environment, and the other one from the command line. Where one of
+    them does not say which cluster it is of, the command goes on, and meets whatever keeps it.
+    """
+    from clients.registered_brokers import cluster_id_in
+    from zk.api import ZkError
+
+    try:
+        of_brokers, of_zookeeper = await asyncio.gather(_cluster_id_of(admin), cluster_id_in(zk))
+    except (KgroupError, ZkError):
+        return
+
+    # A group that one cluster has, and the other one too, was deleted in the wrong one (fault
+    # strangers-16).
+    if of_brokers is not None and of_zookeeper is not None and of_brokers != of_zookeeper:
+        raise CommandFailed(
+            f"two clusters: the brokers at {target.bootstrap} are of cluster {of_brokers}, and "
+            f"ZooKeeper at {target.zookeeper} has cluster {of_zookeeper}; nothing was done. Name "
+            "both of one cluster (--bootstrap-server or KGROUP_BOOTSTRAP_SERVER, --zookeeper or "
+            "KGROUP_ZOOKEEPER)"
+        )
+
+
+async def _cluster_id_of(admin: Admin) -> str | None:
+    """Ask any broker for its cluster; None before 0.10.1. Raises KgroupError."""
+
+    async def ask(connection: Connection) -> str | None:
+        # To name no topics means all of them in version 0.
+        if connection.version_of(ApiKey.METADATA) < FIRST_VERSION_OF_CLUSTER_ID:
+            return None
+        response: MetadataResponse = await connection.call(MetadataRequest(topics=()))
+        return response.cluster_id
+
+    return await admin.cluster.ask_any(ask)
 
 
 @asynccontextmanager

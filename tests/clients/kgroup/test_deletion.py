@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from clients.admin import Admin
 from clients.kgroup.command import main
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.broker import Site
 from tests.stage.cluster import DevCluster
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner
 
@@ -160,6 +161,29 @@ def test_kafkas_spelling_deletes_with_the_coordinator_alone(
     )
     assert result.exit_code == 0, result.output
     assert list_committed(cluster, group) == []
+
+
+@pytest.mark.fault("strangers-16")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "delete {}",
+        "list",
+        "describe {}",
+        "migrate plan {} --to kafka",
+        "delete-offsets {} --topic t",
+    ],
+)
+async def test_addresses_of_two_clusters_are_refused(
+    cluster: DevCluster, group: str, words: str, tmp_path: Path
+) -> None:
+    """The environment has ZooKeeper, the command line a broker of another cluster."""
+    async with Site(tmp_path).running() as other:
+        command = (*words.format(group).split(), "-b", other.bootstrap)
+        result = await asyncio.to_thread(cluster.run, "kgroup", *command)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"error: two clusters: the brokers at {other.bootstrap} are of")
+    assert await asyncio.to_thread(list_committed, cluster, group) == ALL
 
 
 def run_without_environment(*args: str) -> Any:
