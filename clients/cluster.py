@@ -481,7 +481,8 @@ class Cluster:
         # An error is not remembered: `retrying` asks again if that may help.
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
-            raise BrokerError(code, response.error_message or f"coordinator of {key}")
+            detail = response.error_message or f"coordinator of {key}"
+            raise BrokerError(code, detail, ApiKey.FIND_COORDINATOR)
         return BrokerEndpoint(response.node_id, response.host, response.port)
 
     async def connection(self, node: int | BrokerEndpoint, purpose: str = "") -> Connection:
@@ -584,7 +585,7 @@ class Cluster:
             value = find()
             if value is None or not (code is ErrorCode.NONE or code.retriable):
                 error = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
-                raise BrokerError(error, topic)
+                raise BrokerError(error, topic, ApiKey.METADATA)
 
             return value
 

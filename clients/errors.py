@@ -83,12 +83,33 @@ __all__ = [
 
 
 class BrokerError(KgroupError, ApiError):
-    """An error in a broker's response: `code` is Kafka's, `detail` names what it is about."""
+    """An error in a broker's response: `code` is Kafka's, `detail` names what it is about.
+
+    If it is that of a right that the client lacks, its text has the right to ask for, which depends
+    on the request's `api_key`.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str = "", api_key: int | None = None) -> None:
+        super().__init__(code, detail)
+        self.api_key = api_key
+
+    def __str__(self) -> str:
+        right = "" if self.api_key is None else _missing_right(self.api_key, self.code)
+        text = super().__str__()
+        # Kafka's own texts are sentences.
+        return f"{text.removesuffix('.')}; ask for {right}" if right else text
 
     @property
     def retriable(self) -> bool:
         """True if Kafka calls the code retriable."""
         return self.code.retriable
+
+
+def _missing_right(api_key: int, code: ErrorCode) -> str:
+    # Commands that nobody refuses start without the table.
+    from protocol.needs import missing_right
+
+    return missing_right(api_key, code)
 
 
 def left_out(what: object) -> BrokerError:

@@ -18,6 +18,7 @@ import attrs
 from clients.errors import BrokerError, left_out
 from clients.fetch_requests import Isolation, request_records, visible_end
 from clients.transport.connection import Connection
+from protocol.api_key import ApiKey
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
@@ -74,7 +75,7 @@ class FetchedPartition:
     def raise_for_error(self) -> None:
         """Raise BrokerError if the partition could not be read."""
         if self.error is not ErrorCode.NONE:
-            raise BrokerError(self.error, self.detail)
+            raise BrokerError(self.error, self.detail, ApiKey.FETCH)
 
 
 async def fetch_once(

@@ -273,7 +273,8 @@ class SimpleConsumer:
         if response is None:
             raise left_out(topic_partition)
         if response.error_code:
-            raise BrokerError(ErrorCode.of(response.error_code), str(topic_partition))
+            code = ErrorCode.of(response.error_code)
+            raise BrokerError(code, str(topic_partition), ApiKey.LIST_OFFSETS)
 
         # Version 0 responds with a list, later versions with one offset.
         if response.old_style_offsets:
@@ -322,7 +323,8 @@ class SimpleConsumer:
 
         response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
-            raise BrokerError(ErrorCode.of(response.error_code), f"offsets of group {group}")
+            code = ErrorCode.of(response.error_code)
+            raise BrokerError(code, f"offsets of group {group}", ApiKey.OFFSET_FETCH)
         return fetch_results(response)
 
     async def find_coordinator(self, group: str) -> BrokerEndpoint:
@@ -340,7 +342,8 @@ class SimpleConsumer:
 
         response = await self._at_any(ask)
         if response.error_code:
-            raise BrokerError(ErrorCode.of(response.error_code), f"coordinator of group {group}")
+            code = ErrorCode.of(response.error_code)
+            raise BrokerError(code, f"coordinator of group {group}", ApiKey.FIND_COORDINATOR)
         return BrokerEndpoint(response.node_id, response.host, response.port)
 
     # -- which broker

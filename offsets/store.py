@@ -20,9 +20,11 @@ from offsets.requests import (
     fetch_results,
 )
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.offset_fetch import OffsetFetchResponse
+from protocol.needs import missing_right
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
 
@@ -126,7 +128,9 @@ class CoordinatorStore:
             meanings: list[str] = []
             for code in sorted(set(errors.values())):
                 self._check_coordinator(code)
-                meanings.append(self.on_refused(committer, code))
+                right = missing_right(ApiKey.OFFSET_COMMIT, code)
+                advice = f"ask for {right}" if right else ""
+                meanings += [self.on_refused(committer, code), advice]
             raise CommitFailed(errors, "; ".join(filter(None, meanings)))
 
     def _check_coordinator(self, code: ErrorCode) -> None:

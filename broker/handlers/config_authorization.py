@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from broker.network.authorization import CLUSTER, REFUSALS, Resource, topic
+from broker.network.authorization import CLUSTER, Resource, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
@@ -21,6 +21,7 @@ from broker.settings.config_resources import (
 )
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
+from protocol.needs import REFUSALS
 
 
 def require_config_access(

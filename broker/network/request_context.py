@@ -11,7 +11,6 @@ import attrs
 
 from broker.network.authorization import (
     CLUSTER,
-    REFUSALS,
     Resource,
     Sender,
     audit,
@@ -24,6 +23,7 @@ from broker.network.authorization import (
 from broker.network.session import ANONYMOUS, Principal
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError, ErrorCode
+from protocol.needs import REFUSALS
 
 NO_TOPICS: Collection[str] = frozenset()
 

@@ -17,6 +17,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
+from protocol.api_key import ApiKey
 from protocol.messages.create_acls import (
     CreateAclsRequest,
     CreateAclsRequestCreation,
@@ -53,7 +54,7 @@ def describe_acls_request(wanted: AclFilter) -> DescribeAclsRequest:
 
 def described_acls(response: DescribeAclsResponse) -> list[AclBinding]:
     """Return the ACLs, sorted. Raises BrokerError."""
-    raise_for(response.error_code, response.error_message or "ACLs")
+    raise_for(ApiKey.DESCRIBE_ACLS, response.error_code, response.error_message or "ACLs")
     return sorted(
         _binding(
             (resource.resource_type, resource.resource_name, resource.pattern_type),
@@ -87,7 +88,9 @@ def created_acls(
 ) -> Verdicts[AclBinding]:
     """Return None or the error of each ACL; the results are in the order of the request."""
     return {
-        binding: make_verdict(result.error_code, result.error_message or str(binding.resource))
+        binding: make_verdict(
+            ApiKey.CREATE_ACLS, result.error_code, result.error_message or str(binding.resource)
+        )
         for binding, result in zip(bindings, response.results, strict=False)
     }
 
@@ -120,7 +123,7 @@ def deleted_acls(
 
     deleted: dict[AclFilter, Verdicts[AclBinding]] = {}
     for chosen, result in zip(filters, response.filter_results, strict=False):
-        raise_for(result.error_code, result.error_message or "ACLs")
+        raise_for(ApiKey.DELETE_ACLS, result.error_code, result.error_message or "ACLs")
         # The same filter twice: the first has the ACLs.
         of_filter = deleted.setdefault(chosen, {})
         for acl in result.matching_acls:
@@ -129,7 +132,7 @@ def deleted_acls(
                 (acl.principal, acl.operation, acl.permission_type, acl.host),
             )
             detail = acl.error_message or str(binding.resource)
-            of_filter[binding] = make_verdict(acl.error_code, detail)
+            of_filter[binding] = make_verdict(ApiKey.DELETE_ACLS, acl.error_code, detail)
     return deleted
 
 

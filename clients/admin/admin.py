@@ -69,6 +69,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
+from protocol.api_key import ApiKey
 from protocol.messages.find_coordinator import TRANSACTION_KEY
 from protocol.settings import load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLEAN
@@ -184,7 +185,7 @@ class Admin:
             return reject_non_controller(
                 {
                     result.name: make_verdict(
-                        result.error_code, result.error_message or result.name
+                        ApiKey.CREATE_TOPICS, result.error_code, result.error_message or result.name
                     )
                     for result in response.topics
                 }
@@ -207,7 +208,9 @@ class Admin:
             return reject_non_controller(
                 {
                     result.name: make_verdict(
-                        result.error_code, result.error_message or result.name
+                        ApiKey.CREATE_PARTITIONS,
+                        result.error_code,
+                        result.error_message or result.name,
                     )
                     for result in response.results
                 }
@@ -230,7 +233,7 @@ class Admin:
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
                 {
-                    result.name: make_verdict(result.error_code, result.name)
+                    result.name: make_verdict(ApiKey.DELETE_TOPICS, result.error_code, result.name)
                     for result in response.responses
                 }
             )
@@ -263,7 +266,7 @@ class Admin:
         # The first error ends the call: a description is asked for as a whole.
         for name in topic_names:
             if name in view.errors:
-                raise BrokerError(view.errors[name], name)
+                raise BrokerError(view.errors[name], name, ApiKey.METADATA)
             if name not in view.topics:
                 raise left_out(name)
 
@@ -292,7 +295,11 @@ class Admin:
 
         def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
             for result in response.results:
-                raise_for(result.error_code, result.error_message or result.resource_name)
+                raise_for(
+                    ApiKey.DESCRIBE_CONFIGS,
+                    result.error_code,
+                    result.error_message or result.resource_name,
+                )
             return {
                 ConfigResource(result.resource_type, result.resource_name): tuple(result.configs)
                 for result in response.results
@@ -321,7 +328,9 @@ class Admin:
         def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
             return {
                 ConfigResource(result.resource_type, result.resource_name): make_verdict(
-                    result.error_code, result.error_message or result.resource_name
+                    ApiKey.DESCRIBE_CONFIGS,
+                    result.error_code,
+                    result.error_message or result.resource_name,
                 )
                 or tuple(result.configs)
                 for result in response.results

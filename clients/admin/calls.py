@@ -26,6 +26,7 @@ from clients.errors import (
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.api import key_of
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.find_coordinator import GROUP_KEY
@@ -252,7 +253,7 @@ class AdminCalls:
 
             if partition.partition not in view.topics.get(partition.topic, {}):
                 code = view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                return BrokerError(code, str(partition))
+                return BrokerError(code, str(partition), ApiKey.METADATA)
             no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
             return view.brokers.get(view.leaders.get(partition, -1), no_leader)
 
@@ -364,10 +365,12 @@ class AdminCalls:
             _check_version(connection, request, since, "coordinator")
             return await connection.call(request)
 
-        response = await self.cluster.ask_coordinator(group_id, call, "admin")
         try:
-            return read(response)
+            return read(await self.cluster.ask_coordinator(group_id, call, "admin"))
         except BrokerError as error:
+            # What the request itself needs has the right to find the coordinator in it.
+            if error.api_key == ApiKey.FIND_COORDINATOR:
+                error.api_key = key_of(request)
             if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
                 self.cluster.forget_coordinator(group_id)
             raise

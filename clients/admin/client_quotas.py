@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from clients.admin.verdicts import Verdicts, make_verdict, raise_for
+from protocol.api_key import ApiKey
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntity,
@@ -65,7 +66,9 @@ def describe_request(matches: Matches, *, strict: bool) -> DescribeClientQuotasR
 
 def described(response: DescribeClientQuotasResponse) -> dict[QuotaEntity, dict[str, float]]:
     """Return each entity with its quotas. Raises BrokerError."""
-    raise_for(response.error_code, response.error_message or "quotas")
+    raise_for(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, response.error_code, response.error_message or "quotas"
+    )
     return {
         quota_entity({part.entity_type: part.entity_name for part in entry.entity}): {
             quota.key: quota.value for quota in entry.values
@@ -102,5 +105,5 @@ def altered(response: AlterClientQuotasResponse) -> Verdicts[QuotaEntity]:
     for entry in response.entries:
         entity = quota_entity({part.entity_type: part.entity_name for part in entry.entity})
         detail = entry.error_message or ", ".join(f"{kind} {name}" for kind, name in entity)
-        verdicts[entity] = make_verdict(entry.error_code, detail)
+        verdicts[entity] = make_verdict(ApiKey.ALTER_CLIENT_QUOTAS, entry.error_code, detail)
     return verdicts

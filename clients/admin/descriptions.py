@@ -6,6 +6,7 @@ import attrs
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
 from clients.errors import BrokerError
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
@@ -309,4 +310,4 @@ class ListedOffset:
 
     def failure(self, what: object = "") -> BrokerError:
         """Return the error as an exception, which names that leader, or else `what`."""
-        return BrokerError(self.error, self.detail or str(what))
+        return BrokerError(self.error, self.detail or str(what), ApiKey.LIST_OFFSETS)

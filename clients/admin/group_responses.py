@@ -15,6 +15,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.errors import BrokerError, left_out
 from groups.coordinator.subscriptions import CONSUMER
 from offsets.requests import commit_results, delete_results, fetch_results
+from protocol.api_key import ApiKey
 from protocol.consumer_protocol import (
     Assignment,
     Subscription,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[GroupListing]:
     """Return the groups that a broker coordinates."""
-    raise_for(response.error_code, f"groups of broker {broker.node_id}")
+    raise_for(ApiKey.LIST_GROUPS, response.error_code, f"groups of broker {broker.node_id}")
     return [
         GroupListing(
             group.group_id,
@@ -62,7 +63,8 @@ def described_groups(
 ) -> dict[str, DescribeGroupsResponseGroup | BrokerError]:
     """Return each group, or its error."""
     return {
-        group.group_id: make_verdict(group.error_code, group.group_id) or group
+        group.group_id: make_verdict(ApiKey.DESCRIBE_GROUPS, group.error_code, group.group_id)
+        or group
         for group in response.groups
     }
 
@@ -110,7 +112,7 @@ def committed_offsets(
 
     The response is that of one group, or the part of one group in a response for many.
     """
-    raise_for(response.error_code, f"offsets of group {group_id}")
+    raise_for(ApiKey.OFFSET_FETCH, response.error_code, f"offsets of group {group_id}")
     committed = fetch_results(response)
 
     # A partition that the response lacks must not pass for one without an offset.
@@ -119,7 +121,7 @@ def committed_offsets(
             raise left_out(f"offset of group {group_id} for {partition}")
 
     for partition, offset in committed.items():
-        raise_for(offset.error, f"offset of group {group_id} for {partition}")
+        raise_for(ApiKey.OFFSET_FETCH, offset.error, f"offset of group {group_id} for {partition}")
 
     return {
         partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
@@ -139,14 +141,14 @@ def all_committed(
         if partition not in results:
             raise left_out(what)
 
-        raise_for(results[partition], what)
+        raise_for(ApiKey.OFFSET_COMMIT, results[partition], what)
 
 
 def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
     """Raise BrokerError if the one group of the request was not deleted."""
     for result in response.results:
         if result.group_id == group_id:
-            return raise_for(result.error_code, group_id)
+            return raise_for(ApiKey.DELETE_GROUPS, result.error_code, group_id)
 
     raise left_out(group_id)
 
@@ -155,10 +157,12 @@ def members_removed(
     group_id: str, members: Collection[GroupMemberId], response: LeaveGroupResponse
 ) -> Verdicts[GroupMemberId]:
     """Return None or an error for each member."""
-    raise_for(response.error_code, group_id)
+    raise_for(ApiKey.LEAVE_GROUP, response.error_code, group_id)
     verdicts = {
         GroupMemberId(result.member_id, result.group_instance_id): make_verdict(
-            ErrorCode.of(result.error_code), result.member_id or str(result.group_instance_id)
+            ApiKey.LEAVE_GROUP,
+            ErrorCode.of(result.error_code),
+            result.member_id or str(result.group_instance_id),
         )
         for result in response.members
     }
@@ -169,9 +173,9 @@ def offsets_deleted(
     group_id: str, partitions: Collection[TopicPartition], response: OffsetDeleteResponse
 ) -> Verdicts[TopicPartition]:
     """Return None or an error for each partition."""
-    raise_for(response.error_code, group_id)
+    raise_for(ApiKey.OFFSET_DELETE, response.error_code, group_id)
     verdicts = {
-        partition: make_verdict(code, str(partition))
+        partition: make_verdict(ApiKey.OFFSET_DELETE, code, str(partition))
         for partition, code in delete_results(response).items()
     }
     return verdicts_of(partitions, verdicts)

@@ -18,6 +18,7 @@ from clients.admin.descriptions import (
     TopicPartitionReplica,
 )
 from clients.admin.verdicts import Verdicts, make_verdict, raise_for
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -197,7 +198,9 @@ def altered_configs(response: Any) -> Verdicts[ConfigResource]:
     """Read the response to either request."""
     return {
         ConfigResource(result.resource_type, result.resource_name): make_verdict(
-            result.error_code, result.error_message or result.resource_name
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            result.error_code,
+            result.error_message or result.resource_name,
         )
         for result in response.responses
     }
@@ -232,10 +235,16 @@ def begun_reassignments(
     response: AlterPartitionReassignmentsResponse,
 ) -> Verdicts[TopicPartition]:
     """Return the verdicts. Raises BrokerError if the request was refused as a whole."""
-    raise_for(response.error_code, response.error_message or "reassignments")
+    raise_for(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        response.error_code,
+        response.error_message or "reassignments",
+    )
     return {
         (partition := TopicPartition(topic.name, result.partition_index)): make_verdict(
-            result.error_code, result.error_message or str(partition)
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            result.error_code,
+            result.error_message or str(partition),
         )
         for topic in response.responses
         for result in topic.partitions
@@ -263,7 +272,11 @@ def listed_reassignments(
     response: ListPartitionReassignmentsResponse,
 ) -> dict[TopicPartition, PartitionReassignment]:
     """Return the partitions that are being moved. Raises BrokerError."""
-    raise_for(response.error_code, response.error_message or "reassignments")
+    raise_for(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        response.error_code,
+        response.error_message or "reassignments",
+    )
     return {
         TopicPartition(topic.name, moving.partition_index): PartitionReassignment(
             tuple(moving.replicas), tuple(moving.adding_replicas), tuple(moving.removing_replicas)
@@ -294,10 +307,10 @@ def elect_leaders_request(
 
 def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
     """Return the verdicts. Raises BrokerError if the request was refused as a whole."""
-    raise_for(response.error_code, "election of leaders")
+    raise_for(ApiKey.ELECT_LEADERS, response.error_code, "election of leaders")
     return {
         (partition := TopicPartition(topic.topic, result.partition_id)): make_verdict(
-            result.error_code, result.error_message or str(partition)
+            ApiKey.ELECT_LEADERS, result.error_code, result.error_message or str(partition)
         )
         for topic in response.replica_election_results
         for result in topic.partition_result
@@ -306,7 +319,7 @@ def elected_leaders(response: ElectLeadersResponse) -> Verdicts[TopicPartition]:
 
 def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPartition, ...]:
     """Return the partitions that a broker still leads while it shuts down. Raises BrokerError."""
-    raise_for(response.error_code, "controlled shutdown")
+    raise_for(ApiKey.CONTROLLED_SHUTDOWN, response.error_code, "controlled shutdown")
     return tuple(
         sorted(
             TopicPartition(remaining.topic_name, remaining.partition_index)
@@ -355,7 +368,9 @@ def altered_log_dirs(
     """Return the verdicts for the replicas of one broker's request."""
     return {
         TopicPartitionReplica(partition, broker): make_verdict(
-            result.error_code, f"{partition} on broker {broker}: {places.get(partition)}"
+            ApiKey.ALTER_REPLICA_LOG_DIRS,
+            result.error_code,
+            f"{partition} on broker {broker}: {places.get(partition)}",
         )
         for topic in response.results
         for result in topic.partitions

@@ -105,7 +105,11 @@ class TransactionFilter:
                 duration_filter=self.min_duration_ms,
             )
         )
-        raise_for(response.error_code, f"transactions of broker {broker.node_id}")
+        raise_for(
+            ApiKey.LIST_TRANSACTIONS,
+            response.error_code,
+            f"transactions of broker {broker.node_id}",
+        )
         return [
             TransactionListing(
                 listed.transactional_id, listed.producer_id, listed.transaction_state, broker
@@ -123,7 +127,9 @@ async def describe(
     response = await connection.call(request)
     return {
         state.transactional_id: make_verdict(
-            state.error_code, f"transactional id {state.transactional_id}"
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            state.error_code,
+            f"transactional id {state.transactional_id}",
         )
         or _description(state, broker)
         for state in response.transaction_states
@@ -165,7 +171,9 @@ async def fence(
         )
         try:
             response = await connection.call(request)
-            raise_for(response.error_code, f"transactional id {transactional_id}")
+            raise_for(
+                ApiKey.INIT_PRODUCER_ID, response.error_code, f"transactional id {transactional_id}"
+            )
         except KgroupError as error:
             return error
         return FencedProducer(response.producer_id, response.producer_epoch)
@@ -193,7 +201,7 @@ async def describe_producers(
     response = await connection.call(request)
     return {
         (partition := TopicPartition(topic.name, result.partition_index)): make_verdict(
-            result.error_code, result.error_message or str(partition)
+            ApiKey.DESCRIBE_PRODUCERS, result.error_code, result.error_message or str(partition)
         )
         or tuple(map(_producer_state, result.active_producers))
         for topic in response.topics
@@ -259,7 +267,7 @@ class AbortMarker:
         code = ErrorCode.of(codes[0])
         if code in APPENDED:
             return AbortInDoubt(self.partition, self.producer_id, code.name)
-        return make_verdict(code, self._detail(code))
+        return make_verdict(ApiKey.WRITE_TXN_MARKERS, code, self._detail(code))
 
     def _detail(self, code: ErrorCode) -> str:
         detail = f"{self.partition}, producer {self.producer_id} epoch {self.producer_epoch}"
@@ -270,7 +278,6 @@ class AbortMarker:
 APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """The leader has the marker; too few followers had it in time."""
 ABORT_ADVICE = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "to abort needs ClusterAction on the cluster",
     ErrorCode.INVALID_PRODUCER_EPOCH: "the partition knows a later epoch of the producer; "
     "describe its producers again",
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "the partition has a marker of a later coordinator; "

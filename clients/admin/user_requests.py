@@ -15,6 +15,7 @@ from clients.admin.descriptions import (
     UserChange,
 )
 from clients.admin.verdicts import Verdicts, make_verdict, raise_for
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -46,12 +47,20 @@ def described_users(
     response: DescribeUserScramCredentialsResponse,
 ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
     """Return the credentials of each user that has any. Raises BrokerError."""
-    raise_for(response.error_code, response.error_message or "users")
+    raise_for(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        response.error_code,
+        response.error_message or "users",
+    )
     users = {}
     for result in response.results:
         if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
-        raise_for(result.error_code, result.error_message or result.user)
+        raise_for(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            result.error_code,
+            result.error_message or result.user,
+        )
         users[result.user] = tuple(
             ScramCredentialInfo(_NAME_OF_NUMBER[info.mechanism], info.iterations)
             for info in result.credential_infos
@@ -91,6 +100,10 @@ def _salt_password(upsertion: ScramUpsertion) -> AlterUserScramCredentialsReques
 def altered_users(response: AlterUserScramCredentialsResponse) -> Verdicts[str]:
     """Return the verdict on each user."""
     return {
-        result.user: make_verdict(result.error_code, result.error_message or result.user)
+        result.user: make_verdict(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            result.error_code,
+            result.error_message or result.user,
+        )
         for result in response.results
     }

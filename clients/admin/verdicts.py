@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from clients.errors import BrokerError, KgroupError, left_out
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 
 K = TypeVar("K")
@@ -15,15 +16,15 @@ T = TypeVar("T")
 Verdicts = dict[K, ApiError | None]
 
 
-def make_verdict(code: int, detail: str) -> BrokerError | None:
-    """Return the error of one item; None for NONE."""
-    return BrokerError(ErrorCode.of(code), detail) if code else None
+def make_verdict(api_key: ApiKey, code: int, detail: str) -> BrokerError | None:
+    """Return the error of one item in a response of an API; None for NONE."""
+    return BrokerError(ErrorCode.of(code), detail, api_key) if code else None
 
 
-def raise_for(code: int, detail: str) -> None:
-    """Raise BrokerError unless the code is NONE."""
+def raise_for(api_key: ApiKey, code: int, detail: str) -> None:
+    """Raise BrokerError unless the code of a response of an API is NONE."""
     if code:
-        raise BrokerError(ErrorCode.of(code), detail)
+        raise BrokerError(ErrorCode.of(code), detail, api_key)
 
 
 def unless_error(result: T | KgroupError) -> T:

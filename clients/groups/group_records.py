@@ -17,6 +17,7 @@ from clients.errors import BrokerError, KgroupError
 from clients.fetch_requests import request_records
 from clients.groups.recorded_groups import RecordedGroups
 from offsets.topic import offsets_partition, partition_for
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.compression import CompressionUnavailable
@@ -168,7 +169,8 @@ async def _read_from(
         has_progress = False
         for partition, response in fetched.items():
             if response.error_code:
-                raise BrokerError(ErrorCode.of(response.error_code), str(partition))
+                code = ErrorCode.of(response.error_code)
+                raise BrokerError(code, str(partition), ApiKey.FETCH)
             has_progress |= _feed(reader, partition.partition, response.records or b"", sizes)
 
         # The log is shorter than it was, after an election of a leader that was behind.

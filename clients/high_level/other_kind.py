@@ -158,7 +158,7 @@ async def _describe_group(
         code = ErrorCode.of(group.error_code)
         if code is not ErrorCode.NONE:
             cluster.forget_coordinator(group_id)
-            raise BrokerError(code, f"members of group {group_id}")
+            raise BrokerError(code, f"members of group {group_id}", ApiKey.DESCRIBE_GROUPS)
         return group
 
     return await cluster.retrying(ask, f"members of group {group_id}")

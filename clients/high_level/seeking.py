@@ -6,6 +6,7 @@ from clients.cluster import Cluster
 from clients.errors import BrokerError, left_out
 from clients.fetch_requests import Isolation
 from clients.offset_requests import list_offsets_request, listed_offsets
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
@@ -53,7 +54,7 @@ async def _ask(cluster: Cluster, partition: TopicPartition, time: int, isolation
             raise left_out(str(partition))
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
-            raise BrokerError(code, str(partition))
+            raise BrokerError(code, str(partition), ApiKey.LIST_OFFSETS)
         return response.offset
 
     return await cluster.retrying(ask, f"offset of {partition}")

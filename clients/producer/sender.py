@@ -342,7 +342,7 @@ class Sender:
             sequences.producer_id = await self._cluster.retrying(request, "producer id", timeout_ms)
         except BrokerError as error:
             # Another broker would refuse as well: what waits for an id fails.
-            self._abort_queued(partial(BrokerError, error.code, error.detail))
+            self._abort_queued(partial(BrokerError, error.code, error.detail, error.api_key))
         except ClientError as error:
             self._abort_queued(partial(ClientError, f"enable.idempotence: {error}"))
         finally:
@@ -573,7 +573,7 @@ class Sender:
                 # Errors of numbers need more words than their names give.
                 why = REASONS.get(code) or batch.last_silence
                 detail = f"{batch.partition}: {why}" if why else str(batch.partition)
-                self._fail(batch, partial(BrokerError, code, detail))
+                self._fail(batch, partial(BrokerError, code, detail, ApiKey.PRODUCE))
 
     def _judge(
         self, batch: Batch, code: ErrorCode, response: ProduceResponsePartition | None, now: int
@@ -623,7 +623,7 @@ async def _request_producer_id(cluster: Cluster) -> int:
 
     code = ErrorCode.of(response.error_code)
     if code is not ErrorCode.NONE:
-        raise BrokerError(code, "no producer id")
+        raise BrokerError(code, "no producer id", ApiKey.INIT_PRODUCER_ID)
 
     producer_id: int = response.producer_id
     return producer_id

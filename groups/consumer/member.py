@@ -23,7 +23,9 @@ from groups.consumer.member_failed import MemberFailed
 from groups.consumer.refusals import explain_fencing
 from groups.consumer.state import Consumer, Phase
 from groups.event_timers import EventTimers
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode, KgroupError
+from protocol.needs import missing_right
 from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
 
@@ -269,7 +271,9 @@ class GroupConsumer:
         """Return the user's words for an error after which there is no place in the group."""
         if error is ErrorCode.FENCED_INSTANCE_ID:
             return explain_fencing(self.group_id, self.consumer.settings.group_instance_id)
-        return f"group {self.group_id}: {error.name}: {error.meaning}"
+        text = f"group {self.group_id}: {error.name}: {error.meaning}"
+        right = missing_right(ApiKey.JOIN_GROUP, error)
+        return f"{text.removesuffix('.')}; ask for {right}" if right else text
 
     def _report(self, effect: do.Report) -> None:
         # Ten attempts a second may end in the same way for long.

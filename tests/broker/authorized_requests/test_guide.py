@@ -10,10 +10,10 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from broker.kbroker.command import main
-from broker.network.authorization import NEEDS, Need, Refusal
 from broker.settings.config import BrokerConfig, load_broker_config
 from protocol.acls import Operation
 from protocol.api_key import ApiKey
+from protocol.needs import NEEDS, Need, Refusal
 from protocol.registry import API
 from protocol.settings import declared_settings, parse_properties
 from protocol.wire import NO_VERSIONS

@@ -15,9 +15,6 @@ import pytest
 
 from broker.network.authorization import (
     CLUSTER,
-    NEEDS,
-    Need,
-    Refusal,
     Resource,
     group,
     topic,
@@ -87,6 +84,7 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from protocol.needs import NEEDS, Need, Refusal
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
 from protocol.wire import NO_VERSIONS

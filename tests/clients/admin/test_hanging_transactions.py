@@ -113,7 +113,7 @@ def test_a_partition_that_cannot_be_judged_is_a_failure_and_the_others_are_judge
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     found = find({P0: [OPEN], P1: refused})
     assert partitions_of(found) == [P0]
-    assert str(found.failures[P1]) == "TOPIC_AUTHORIZATION_FAILED: t-1"
+    assert str(found.failures[P1]) == ("TOPIC_AUTHORIZATION_FAILED: t-1; ask for READ on the topic")
 
     # An id that may not be described may have it open.
     denied = transaction("a", 7, error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

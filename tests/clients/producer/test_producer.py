@@ -433,7 +433,8 @@ def test_records_nobody_awaits_are_counted_and_named_in_one_line_when_they_fail(
     with caplog.at_level(logging.WARNING):
         with_producer(scenario, {"t": 2}, linger_ms=5)
     refused = "5 records were not delivered: TOPIC_AUTHORIZATION_FAILED"
-    assert caplog.messages == [f"t-0: {refused}: t-0", f"t-1: {refused}: t-1"]
+    right = "ask for WRITE on the topic"
+    assert caplog.messages == [f"t-{p}: {refused}: t-{p}; {right}" for p in (0, 1)]
 
 
 def test_records_that_fail_while_a_producer_works_are_named_before_it_closes(
