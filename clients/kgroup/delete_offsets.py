@@ -74,7 +74,7 @@ def command(
     Offsets are deleted wherever the given addresses lead: at the coordinator, in ZooKeeper, or in
     both. With --zookeeper alone, brokers keep their offsets. Offsets of a partition that a member
     consumes are kept; members in ZooKeeper are seen if --zookeeper is known. Prints what was
-    deleted.
+    deleted; a named topic or partition without an offset is an error.
     """
     if (name is None) == (group is None):
         raise click.UsageError("name exactly one group")
@@ -155,15 +155,16 @@ class Deletion:
         }
 
     def report_missing(self, held: Collection[TopicPartition]) -> None:
-        """Add a failure for each scope without offsets, unless a store could not be read."""
+        """Add a failure for what has no offset in each scope, unless a store could not be read."""
         # An offset that could not be read may be there.
         if self.failures:
             return
 
         for scope in self.topics:
-            if not any(map(scope.holds, held)):
+            missing = scope.without(held)
+            if missing is not None:
                 text = f"group '{self.group_id}' has no committed offsets of it"
-                self.failures.append(Failure(str(scope), "NoOffsets", text))
+                self.failures.append(Failure(str(missing), "NoOffsets", text))
 
     async def find_owned(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions that have an owner in ZooKeeper. Raises ZkError."""

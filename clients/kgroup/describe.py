@@ -20,6 +20,7 @@ from clients.command_line.listing_choice import (
 from clients.command_line.missing_rights import find_hidden_offsets
 from clients.command_line.output import (
     Column,
+    Failure,
     Listing,
     Target,
     output_option,
@@ -229,6 +230,14 @@ async def offsets_view(
 ) -> tuple[Listing, list[str]]:
     """Return a row for each partition, and a summary of each group."""
     rows_of, remarks = await read_offset_rows(reader, groups, wanted.topics, wanted.keys)
+    # A group that is asked for by its name alone is expected to have what is named.
+    if wanted.group_ids is not None and not reader.failures:
+        reader.failures += [
+            Failure(f"{group.group}: {missing}", "NoOffsets", "the group has nothing of it")
+            for group in groups
+            for scope in wanted.topics
+            if (missing := scope.without(group.partitions)) is not None
+        ]
     summaries = [summary(group, rows_of[group.group]) for group in groups]
     for group_id, rows in rows_of.items():
         remarks = [*remarks, *position_remarks(group_id, rows)]

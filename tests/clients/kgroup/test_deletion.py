@@ -219,6 +219,27 @@ def test_offsets_of_one_partition_are_deleted_by_kafkas_spelling(
     assert (again, items, errors) == (1, [], [(f"{TOPIC}:1", "NoOffsets")])
 
 
+def test_named_partitions_without_an_offset_are_named_and_the_others_deleted(
+    cluster: DevCluster, group: str
+) -> None:
+    words = ("delete-offsets", group, "--topic", f"{TOPIC}:1,7,9", "--topic", "nope")
+    code, items, errors = envelope(cluster, *words)
+    assert (code, [item["partition"] for item in items]) == (1, [1])
+    assert errors == [(f"{TOPIC}:7,9", "NoOffsets"), ("nope", "NoOffsets")]
+
+
+def test_named_partitions_without_an_offset_are_errors_of_describe(
+    cluster: DevCluster, group: str
+) -> None:
+    words = ("describe", group, "--topic", f"{TOPIC}:1,9")
+    code, items, errors = envelope(cluster, *words)
+    assert (code, [item["partition"] for item in items]) == (1, [1])
+    assert errors == [(f"{group}: {TOPIC}:9", "NoOffsets")]
+    # Among all groups it chooses what is shown.
+    _, _, errors = envelope(cluster, "describe", "--all-groups", "--topic", f"{TOPIC}:9")
+    assert "NoOffsets" not in [error for _, error in errors]
+
+
 def test_offset_of_a_partition_that_has_an_owner_stays_in_both(
     cluster: DevCluster, group: str
 ) -> None:
