@@ -109,6 +109,13 @@ class CommandGroup(click.Group):
             # The first error of a task group stands for all.
             failure = Misused if isinstance(errors[0], self.misuse()) else CommandFailed
             raise failure(message_of(errors[0])) from raised
+        except BaseException as raised:
+            # A second signal cuts short what a command does after the first one. Where nothing has
+            # imported asyncio there is no task, and its import would take a third of the start.
+            asyncio = sys.modules.get("asyncio")
+            if asyncio is None or not isinstance(raised, asyncio.CancelledError):
+                raise
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
 def import_for_good(name: str) -> ModuleType:

@@ -95,6 +95,15 @@ class Interrupts:
         return verdicts
 
 
+def end_on_signals() -> None:
+    """Let SIGINT and SIGTERM cancel this task; a second signal cuts short how it then ends."""
+    # A task that is cancelled leaves its group; a process that ends at once would not.
+    this = asyncio.current_task()
+    assert this is not None
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+
+
 @contextlib.contextmanager
 def heeding_interrupts(*, several: bool = False) -> Iterator[Interrupts]:
     """Note the first interrupt in the block, in place of ending it; the second one ends it."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.interrupts import end_on_signals
 from clients.command_line.isolation_option import isolation_option
 from clients.command_line.output import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -387,15 +387,6 @@ class ConsumeSession:
     def group_id(self) -> str:
         """The id of the group."""
         return self.settings["group.id"]
-
-
-def end_on_signals() -> None:
-    """Let SIGINT and SIGTERM cancel this task, which then leaves the group and closes."""
-    # A task that is cancelled leaves the group; a process that ends at once would not.
-    this = asyncio.current_task()
-    assert this is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
 
 
 async def read(target: Target, place: Place, writer: MessageWriter) -> Sequence[str]:

@@ -14,6 +14,7 @@ import click
 
 from clients.admin import LATEST_TIME, Admin
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.interrupts import end_on_signals
 from clients.command_line.output import (
     Column,
     Failure,
@@ -30,7 +31,6 @@ from clients.command_line.sessions import bootstrap_of, client_settings, connect
 from clients.errors import BrokerError
 from clients.groups.group_generations import Generations, judge_generations
 from clients.groups.group_reader import find_unknown_groups
-from clients.kgroup.consume import end_on_signals
 from clients.kgroup.offsets import Time
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from clients.watching.rebalance_verdict import judge

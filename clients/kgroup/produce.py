@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import attrs
 import click
 
 from clients.admin import Admin
+from clients.command_line.interrupts import end_on_signals
 from clients.command_line.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -235,7 +235,7 @@ async def produce(
     now = asyncio.get_running_loop().time
     number = given = handed_over = 0
     started = now()
-    end_on_sigterm()
+    end_on_signals()
     try:
         async for lines in lines_of(standard_input().fileno()):
             for line in lines:
@@ -267,7 +267,8 @@ async def produce(
     except asyncio.CancelledError:
         # What the end of the producer fails is no failure of a line.
         failures.is_quiet = True
-        with contextlib.suppress(FailedToSendMessage):
+        # A second signal does not wait for that; what is known is said all the same.
+        with contextlib.suppress(FailedToSendMessage, asyncio.CancelledError):
             await producer.close(INTERRUPTED_CLOSE_MS)
         acknowledged = failures.acknowledged
         if old:
@@ -280,13 +281,6 @@ async def produce(
 
     # The producer counts what an async one has dropped, the command what it saw.
     return max(failures.count, producer.metrics.failed_sends)
-
-
-def end_on_sigterm() -> None:
-    """Let SIGTERM cancel this task, as Ctrl-C does."""
-    this = asyncio.current_task()
-    assert this is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
 
 
 def say_interrupted(number: int, acknowledged: int, *, asks_for_acks: bool) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.interrupts import end_on_signals
 from clients.command_line.missing_rights import find_hidden_groups
 from clients.command_line.output import Failure, Target, report, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
-from clients.kgroup.consume import end_on_signals
 from clients.kgroup.events import Age
 from clients.watching.history import history_path
 from clients.watching.recorder import Recorder, open_history

@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +21,17 @@ from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from protocol.port_holder import explain_refusal
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from uvicorn import Server
+
     from clients.serve.write_access import WriteAccess
 
 PORT = 9308
 INTERVAL_S = 10
 TOKEN_VARIABLE = "KGROUP_SERVE_TOKEN"
+LAST_S = 5
+"""Time for responses that are being made when it ends."""
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
@@ -176,9 +183,20 @@ async def serve(
         async with connecting(target) as sessions:
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
             app = make_app(App(monitor, target, compat, granularity, access))
-            config = uvicorn.Config(app, log_level="warning", access_log=False)
+            config = uvicorn.Config(
+                app, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_S
+            )
             say(f"serving http://{address[0]}:{listener.getsockname()[1]}/")
-            await uvicorn.Server(config).serve([listener])
+            server = uvicorn.Server(config)
+            # The second Ctrl-C would end the monitor in the midst of its end, with a traceback.
+            server.handle_exit = partial(end_once, server)  # type: ignore[method-assign]
+            await server.serve([listener])
+
+
+def end_once(server: "Server", number: int, frame: "FrameType | None") -> None:
+    """Let a server end at the first signal; the same again changes nothing."""
+    if not server.should_exit:
+        type(server).handle_exit(server, number, frame)
 
 
 def _listen(host: str, port: int) -> socket.socket:

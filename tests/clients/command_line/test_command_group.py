@@ -1,5 +1,6 @@
 """The ends of commands: errors in one line, exit codes."""
 
+import asyncio
 import gc
 import sys
 from pathlib import Path
@@ -61,8 +62,9 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert isinstance(result.exception, AssertionError)
 
 
-def test_an_interrupt_ends_without_a_word() -> None:
-    result = run(group_raising(KeyboardInterrupt()), "fail")
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), asyncio.CancelledError()])
+def test_an_interrupt_ends_without_a_word(interrupt: BaseException) -> None:
+    result = run(group_raising(interrupt), "fail")
     assert (result.exit_code, result.output) == (130, "")
 
 

@@ -447,6 +447,39 @@ def test_ctrl_c_ends_a_producer_that_waits_for_input(
     assert producer.communicate()[1] == "interrupted: 2 of 2 messages are acknowledged\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_wait_for_what_cannot_be_sent(
+    dev_cluster: DevCluster, topic: str, number: signal.Signals
+) -> None:
+    two = ("--config", "min.insync.replicas=2")
+    made = dev_cluster.run("kbroker", "topics", "create", f"{topic}-two", *two)
+    assert made.returncode == 0, made.stderr
+    producer = subprocess.Popen(
+        command_line("kgroup", "produce", "--topic", f"{topic}-two", "--acks", "all"),
+        cwd=ROOT,
+        env=dev_cluster.env,
+        text=True,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert producer.stdin is not None
+    producer.stdin.write("never\n")
+    producer.stdin.flush()
+    assert producer.stderr is not None
+    said = producer.stderr.readline()
+    assert said == f"warning: {topic}-two-0: NOT_ENOUGH_REPLICAS; trying again\n"
+
+    producer.send_signal(number)
+    # It waits a second for the broker, unless it is told not to.
+    with pytest.raises(subprocess.TimeoutExpired):
+        producer.wait(0.3)
+    producer.send_signal(number)
+    lines = producer.stderr.read().splitlines()
+    assert producer.wait(DEADLINE_S) == 130
+    assert "interrupted: 0 of 1 messages are acknowledged; the others may be stored or not" in lines
+    assert not [line for line in lines if "Traceback" in line]
+
+
 @pytest.mark.parametrize(
     ("acknowledged", "asks_for_acks", "said"),
     [

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+import subprocess
 import urllib.error
 import urllib.parse
 from pathlib import Path
@@ -271,3 +272,15 @@ def test_recording_that_breaks_is_said_while_the_last_figures_stay(
         _, errors = process.communicate(timeout=DEADLINE_S)
     assert "a look at the cluster failed: no such table: recordings" in errors
     assert "Traceback" not in errors
+
+
+def test_a_second_ctrl_c_ends_it_as_the_first_does(dev_cluster: DevCluster, tmp_path: Path) -> None:
+    process = dev_cluster.begin("kgroup", "serve", "--port", "0", "--data", str(tmp_path / "h"))
+    get(first_line(process).removeprefix("serving ").strip(), "metrics")
+    process.send_signal(signal.SIGINT)
+    # The server takes signals one by one, and needs a tenth of a second for its end.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert errors == ""
