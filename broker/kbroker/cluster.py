@@ -103,7 +103,12 @@ def describe(target: Target, output: str, watch: float | None, by_host: bool) ->
     that other brokers lead. The controller's epoch and the brokers' listeners are read from
     ZooKeeper, and so need --zookeeper.
     """
-    asyncio.run(print_cluster(target, output, watch, by_host))
+    try:
+        asyncio.run(print_cluster(target, output, watch, by_host))
+    except KeyboardInterrupt:
+        # That is the way to end a watch, as with those of kgroup.
+        if watch is None:
+            raise
 
 
 async def print_cluster(target: Target, output: str, watch: float | None, by_host: bool) -> None:
