@@ -139,12 +139,13 @@ class ZooKeeperError(KgroupError):
 def from_zookeeper() -> Iterator[None]:
     """Raise errors of a session, and of reading znodes, in the block as ZooKeeperError."""
     from zk.api import ZkError
+    from zk.failures import describe
     from zk.znode_json import ZnodeError
 
     try:
         yield
     except ZkError as error:
-        raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {error}") from error
+        raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {describe(error)}") from error
     except ZnodeError as error:
         raise ZooKeeperError(str(error)) from error  # its text names the znode
 

@@ -10,6 +10,7 @@ from clients.errors import NoBrokersAvailable
 from protocol.security_protocol import SecurityProtocol
 from zk.api import ZkError, ZkSession, children_if_there, get_if_there
 from zk.broker_znodes import BrokerId, ClusterId
+from zk.failures import describe
 from zk.znode_json import ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ async def brokers_in(
         return await registered_brokers(zk, security_protocol)
     except ZkError as error:
         # Callers look for brokers; for them a silent ZooKeeper is the lack of any.
-        raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
+        raise NoBrokersAvailable(f"ZooKeeper: {describe(error)}") from error
 
 
 async def brokers_registered_at(
@@ -114,7 +115,7 @@ async def brokers_registered_at(
     try:
         await session.start()
     except ZkError as error:
-        raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
+        raise NoBrokersAvailable(f"ZooKeeper: {describe(error)}") from error
     try:
         return await brokers_in(session, security_protocol)
     finally:

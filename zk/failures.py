@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from enum import Enum
 
+from protocol.zookeeper_security import DIGEST, JAAS
 from zk.api import (
     BadVersion,
     ConnectionLoss,
     MultiFailed,
+    NoAuth,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -53,6 +55,17 @@ def find_cause(error: ZkError) -> FailureCause:
         if isinstance(error, kinds):
             return cause
     return FailureCause.REFUSAL
+
+
+def describe(error: Exception) -> str:
+    """Return the text of an error; of one for want of a right, with what gives it to people."""
+    cause = error.error if isinstance(error, MultiFailed) else error
+    if not isinstance(cause, NoAuth):
+        return str(error)
+    return (
+        f"ACLs of ZooKeeper forbid {cause}: log in as somebody who may, by {JAAS}, {DIGEST} or "
+        "zookeeper.ssl.keystore.location (commands read them from the file of --command-config)"
+    )
 
 
 def is_transient(error: ZkError) -> bool:

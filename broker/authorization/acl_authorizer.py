@@ -46,7 +46,7 @@ from protocol.acls import (
 )
 from protocol.errors import ApiError, ErrorCode, let_go
 from zk.api import ZkError, ZkSession
-from zk.failures import is_transient
+from zk.failures import describe, is_transient
 from zk.znodes import AclChange, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -272,7 +272,8 @@ class AclAuthorizer:
             return error
         except (ZkError, ZnodeError) as error:
             logger.error("ACLs of %s cannot be changed: %r", resource, error)
-            return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs: {error!r}")
+            detail = describe(error) if isinstance(error, ZkError) else repr(error)
+            return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update ACLs: {detail}")
         return None
 
     def _put_in_force(self) -> None:

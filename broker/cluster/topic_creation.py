@@ -23,6 +23,7 @@ from broker.controller.topic_changes import Assignment, PlannedTopic, check_coun
 from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
 from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
+from zk.failures import describe
 from zk.znodes import EntityConfig, TopicAssignment
 
 logger = logging.getLogger(__name__)
@@ -168,7 +169,7 @@ class TopicCreator:
         try:
             creation.result = await self._write(creation.topic)
         except ZkError as error:
-            logger.error("topic %s cannot be created: %s", name, error)
+            logger.error("topic %s cannot be created: %s", name, describe(error))
             creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
         except Exception:
             logger.exception("topic %s cannot be created", name)

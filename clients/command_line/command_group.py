@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED
+from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED, error_text
 from clients.command_line.printing import plain, say
 from protocol.version import COMPILED, __version__
 
@@ -150,7 +150,7 @@ def message_of(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
 
     # A message of several lines becomes one.
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(error_text(error).split()) or type(error).__name__
 
 
 def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:

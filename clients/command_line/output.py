@@ -86,7 +86,15 @@ class Failure:
         """Make a failure of an exception, with the name of Kafka's error or of the class."""
         code = getattr(error, "code", None)
         name = code.name if isinstance(code, Enum) else type(error).__name__
-        return cls(what, name, str(error) or name)
+        return cls(what, name, error_text(error) or name)
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an error; where ACLs of ZooKeeper are the cause, it has what to do."""
+    # Commands without a failure start without these.
+    from zk.failures import describe
+
+    return describe(error)
 
 
 @frozen

@@ -80,6 +80,18 @@ async def test_login_of_brokers_keeps_their_nodes_until_they_are_opened(tmp_path
                 await stranger.set("/controller", b"mine")
             await stranger.create("/consumers/a-group", None)
 
+            # Commands say what a login would need.
+            for forbidden in (
+                ("users", "create", "alice", "--password-stdin"),
+                ("topics", "delete", "t"),
+                ("topics", "create", "u", "--partitions", "1", "--replication-factor", "1"),
+                ("configs", "alter", "--topic", "t", "--add", "retention.ms=1"),
+            ):
+                code, printed = await run_kbroker(*forbidden, *where, stdin=b"secret")
+                assert code == 1, printed
+                assert "ACLs of ZooKeeper forbid " in printed
+                assert ": log in as somebody who may, by kgroup.zookeeper.sasl.jaas.conf" in printed
+
             # An operator without the login can do nothing, with it everything.
             code, printed = await run_kbroker("zookeeper", "secure", *where)
             assert code == 2
