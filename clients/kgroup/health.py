@@ -17,11 +17,13 @@ from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.clock_difference import describe_future, latest_time
+from clients.groups.group_reader import find_unknown_groups
 from clients.kgroup.events import Age
 from clients.watching.asked_offsets import ask_offsets
 from clients.watching.health import EXIT_CODES, SEVERITY, UNKNOWN, WINDOW_MS, judge_all
 from clients.watching.history import judge_groups, read_history
 from clients.watching.history_file import HistoryUnreadable
+from protocol.errors import ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
 
 COLUMNS = (
@@ -110,20 +112,28 @@ async def health_of(
         if history.is_refused:
             history = await ask_offsets(sessions.admin, history, group_ids or None)
         judged = await judge_groups(sessions.admin, history, window_ms)
+        verdicts = {
+            group_id: str(items[0]["verdict"]) for group_id, items in judged.items() if items
+        }
+        # A group without any commit is named, and nothing can be told of it.
+        unknown = [group_id for group_id in group_ids if group_id not in verdicts]
+        missing = await find_unknown_groups(sessions, unknown)
 
-    verdicts = {group_id: str(items[0]["verdict"]) for group_id, items in judged.items() if items}
-    # A group without any commit is named, and nothing can be told of it.
-    unknown = [group_id for group_id in group_ids if group_id not in verdicts]
     verdicts |= dict.fromkeys(unknown, UNKNOWN)
     rows = [item for items in judged.values() for item in items]
-    unreadable = {failure.what for failure in history.failures}
+    told = {failure.what for failure in history.failures}
+    failures = [*history.failures, *(f for f in missing if f.what not in told)]
+    absent = {f.what for f in failures if f.error == ErrorCode.GROUP_ID_NOT_FOUND.name}
+    unreadable = {failure.what for failure in failures} - absent
     # Which of them has the group's commits is not told.
     is_partly_read = any(what.startswith(f"{OFFSETS_TOPIC}-") for what in unreadable)
     rows += [
         {
             "group": group_id,
             "verdict": UNKNOWN,
-            "why": "its offsets could not be read"
+            "why": "it does not exist"
+            if group_id in absent
+            else "its offsets could not be read"
             if is_partly_read or group_id in unreadable
             else "it has no committed offset",
         }
@@ -138,4 +148,4 @@ async def health_of(
         worst = max(worst, UNKNOWN, key=SEVERITY.index)
     if history.is_refused and (reach := history.reach(timestamp)):
         sentence = f"{sentence}; {reach}"
-    return Listing("health", COLUMNS, rows, history.failures, verdict=sentence), worst
+    return Listing("health", COLUMNS, rows, failures, verdict=sentence), worst

@@ -160,10 +160,17 @@ class App:
 
     async def health(self, request: Request) -> Response:
         """The verdicts on all groups, or on those that are named by `group`."""
-        wanted = set(request.query_params.getlist("group"))
+        wanted = dict.fromkeys(request.query_params.getlist("group"))
         items = [i for i in await self.monitor.health() if not wanted or i["group"] in wanted]
         verdicts = {item["group"]: item["verdict"] for item in items}
-        return envelope("health", items, self.monitor.failures, judge_all(verdicts)[1])
+        missing = [group_id for group_id in wanted if group_id not in self.monitor.groups]
+        return envelope(
+            "health",
+            items,
+            [*self.monitor.failures, *map(unknown_group, missing)],
+            judge_all(verdicts)[1],
+            status=404 if wanted and len(missing) == len(wanted) else 200,
+        )
 
     async def events(self, request: Request) -> Response:
         """The rebalances of the group that is named by `group`."""
@@ -183,6 +190,8 @@ class App:
                 async with await SimpleConsumer.for_leader(settings, *partition) as consumer:
                     reading = read_events(consumer, source, partition, start)
                     events = [event async for event in reading_until(reading, end)]
+            if not events and group_id not in self.monitor.groups:
+                return self._unknown("events", group_id)
             return envelope("events", events, (), source.judge(events))
         except CommandFailed as failure:
             return envelope("events", (), (), str(failure))

@@ -148,7 +148,11 @@ def test_health_tells_a_group_that_stands_still_from_one_that_reads(
 
 
 def test_health_that_cannot_be_told_has_exit_code_3(dev_cluster: DevCluster) -> None:
-    assert items(dev_cluster, "health", "no-such-group", code=3)["items"][0]["why"]
+    unknown = items(dev_cluster, "health", "no-such-group", code=3)
+    assert [item["why"] for item in unknown["items"]] == ["it does not exist"]
+    assert [error["message"] for error in unknown["errors"]] == [
+        "Consumer group 'no-such-group' does not exist."
+    ]
     nowhere = dev_cluster.run("kgroup", "health", "-b", "localhost:1", "--timeout", "500")
     assert (nowhere.returncode, nowhere.stdout) == (3, "")
     assert nowhere.stderr.startswith("error: ")

@@ -54,8 +54,12 @@ def test_metrics_have_a_group_until_it_is_deleted(dev_cluster: DevCluster, tmp_p
         assert ask(address, "health")["kind"] == "health"
         assert ask(address, f"at-risk?group={quoted}")["items"] == []
         assert ask(address, f"journal?group={quoted}")["items"] == []
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            get(address, "api/v1/group/no-such-group")
+        for path in ("group/", "health?group=", "events?group="):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                get(address, f"api/v1/{path}no-such-group")
+        both = ask(address, f"health?group={quoted}&group=no-such-group")
+        assert [item["group"] for item in both["items"]] == [group]
+        assert [error["what"] for error in both["errors"]] == ["no-such-group"]
 
         # A group in ZooKeeper cannot have such a name.
         deleted = dev_cluster.run("kgroup", "delete", group, "--zookeeper", "")
