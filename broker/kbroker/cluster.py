@@ -32,7 +32,7 @@ from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from zk.api import ZkSession, get_if_there
+from zk.api import ZkError, ZkSession, get_if_there
 from zk.znodes import BrokerId, ControllerEpoch
 
 CLUSTER_COLUMNS = (
@@ -113,17 +113,20 @@ def describe(target: Target, output: str, watch: float | None, by_host: bool) ->
 
 async def print_cluster(target: Target, output: str, watch: float | None, by_host: bool) -> None:
     """Describe and print the cluster, once or every `watch` seconds."""
-    async with connected(target, waits_for_dead=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         cluster = OverBrokers(sessions.admin)
         while True:
-            item = await describe_cluster(cluster, sessions.zk)
+            failures: list[Failure] = []
+            if sessions.zk_failure is not None:
+                failures.append(Failure.of("ZooKeeper", sessions.zk_failure))
+            item = await describe_cluster(cluster, sessions.zk, failures)
             # Of partitions that are not shown nobody knows whether they are healthy.
-            hidden = await cluster.find_hidden_topics()
-            print_item(item, output, by_host, hidden if watch is None else ())
+            failures += await cluster.find_hidden_topics()
+            print_item(item, output, by_host, failures if watch is None else ())
             if watch is None:
                 return
 
-            report(hidden)
+            report(failures)
             say()
             await asyncio.sleep(watch)
 
@@ -164,8 +167,10 @@ def host_items(brokers: Sequence[Item]) -> list[Item]:
     ]
 
 
-async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
-    """Describe the cluster as one item of CLUSTER_COLUMNS."""
+async def describe_cluster(
+    cluster: OverBrokers, zk: ZkSession | None, failures: list[Failure]
+) -> Item:
+    """Describe the cluster as one item of CLUSTER_COLUMNS, without what ZooKeeper does not tell."""
     # One response describes brokers, controller and partitions at the same moment.
     description, topics = await cluster.admin.describe_all()
     min_isrs = await cluster.describe_min_insync_replicas(topics)
@@ -178,11 +183,14 @@ async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     ]
 
     # Brokers report neither the controller's epoch nor all listeners.
-    if zk is None:
-        return build_cluster_item(description, None, partitions, refusing=refusing)
-
-    epoch = await read_controller_epoch(zk)
-    listeners = await read_listeners(zk, ids)
+    epoch: int | None = None
+    listeners: dict[int, list[str]] = {}
+    if zk is not None:
+        try:
+            epoch = await read_controller_epoch(zk)
+            listeners = await read_listeners(zk, ids)
+        except ZkError as error:
+            failures.append(Failure.of("ZooKeeper", error))
     return build_cluster_item(description, epoch, partitions, listeners, refusing)
 
 

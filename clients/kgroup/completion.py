@@ -27,13 +27,13 @@ TOPIC_PARAMETERS = {"topic", "topics"}
 
 async def group_names(target: Target) -> list[str]:
     """Return all groups of both kinds."""
-    async with connected(target, waits_for_dead=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         return [name.group for name in await GroupReader(sessions).names()]
 
 
 async def topic_names(target: Target) -> list[str]:
     """Return all topics."""
-    async with connected(target, waits_for_dead=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         return await sessions.admin.list_topics()
 
 

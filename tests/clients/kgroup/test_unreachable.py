@@ -111,6 +111,37 @@ def stage(dev_cluster: DevCluster) -> ResetStage:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "kbroker topics list",
+        "kbroker configs describe --broker 0",
+        "kbroker quotas describe",
+        "kbroker transactions list",
+        "kbroker log dirs",
+        "kgroup journal",
+        "kgroup doctor",
+    ],
+)
+def test_command_that_asks_brokers_alone_does_so_while_zookeeper_is_away(
+    dev_cluster: DevCluster, words: str
+) -> None:
+    away = ("-b", dev_cluster.address("bootstrap"), "--zookeeper", "127.0.0.1:1")
+    ran = dev_cluster.run(*words.split(), *away, "--timeout", "2000")
+    assert "ZooKeeper" not in ran.stderr
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_cluster_is_described_while_zookeeper_is_away(dev_cluster: DevCluster) -> None:
+    away = ("--zookeeper", "127.0.0.1:1", "--timeout", "2000")
+    ran = dev_cluster.run("kbroker", "cluster", "describe", *away)
+    assert ran.returncode == 1
+    assert "\nBROKER " in ran.stdout
+    assert (
+        ran.stderr == "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1 within 2000 ms\n"
+    )
+
+
+@pytest.mark.parametrize(
     "words", [("list",), ("describe", "--all-groups"), ("top", "--once")], ids=" ".join
 )
 def test_groups_at_brokers_are_shown_while_zookeeper_is_away(
