@@ -27,8 +27,7 @@ async def open_cluster(
     async with connected(
         target,
         brokers=not is_by_zookeeper,
-        # Brokers that are known serve without it.
-        needs_zookeeper=is_by_zookeeper,
+        asks_brokers=not is_by_zookeeper,
         keeps_nodes=True,
         waits_for_dead=waits_for_dead,
     ) as sessions:

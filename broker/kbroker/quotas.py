@@ -141,7 +141,7 @@ def describe(target: Target, output: str, parts: dict[str, str | None]) -> None:
 async def _describe(
     target: Target, parts: Mapping[str, str | None]
 ) -> dict[QuotaEntity, dict[str, float]]:
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         return await sessions.admin.describe_client_quotas(parts)
 
 
@@ -211,7 +211,7 @@ def alter(
 async def _alter(
     target: Target, entity: QuotaEntity, change: Mapping[str, float | None]
 ) -> Exception | None:
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, asks_brokers=True) as sessions:
         with heeding_interrupts():
             return (await sessions.admin.alter_client_quotas({entity: change}))[entity]
 

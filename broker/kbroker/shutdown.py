@@ -100,7 +100,7 @@ async def move_leaders(
 
     Partitions without another replica are not returned: no broker can take them over.
     """
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, asks_brokers=True) as sessions:
         while True:
             # The controller moves all that it can, and returns the rest.
             remaining = await sessions.admin.controlled_shutdown(broker)

@@ -180,7 +180,7 @@ def list_transactions(
     """List the transactional ids of all coordinators."""
 
     async def find() -> tuple[list[TransactionListing], list[Failure]]:
-        async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+        async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
             listings = await sessions.admin.list_transactions(
                 states=states,
                 producer_ids=producer_ids,
@@ -233,7 +233,7 @@ def describe(
         raise click.UsageError("say which: ID, or --transactional-id ID")
 
     async def find() -> dict[str, TransactionDescription | KgroupError]:
-        async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+        async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
             return await sessions.admin.describe_each_transaction(names)
 
     results = asyncio.run(find())
@@ -291,7 +291,7 @@ def describe_producers(
     partition = TopicPartition(topic, partition_id)
 
     async def find() -> Sequence[ProducerState]:
-        async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+        async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
             producers = await sessions.admin.describe_producers([partition], broker=broker_id)
             return producers[partition]
 
@@ -396,7 +396,7 @@ class SearchScope:
 async def _find_hanging(
     target: Target, scope: SearchScope, max_timeout_ms: int
 ) -> tuple[HangingTransactions, list[Failure]]:
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         admin = sessions.admin
         topics = await admin.describe_topics(None if scope.topic is None else [scope.topic])
         found = await find_hanging_transactions(
@@ -487,7 +487,7 @@ def abort(
         raise click.UsageError("--start-offset finds the epochs itself: leave them out")
 
     async def run() -> Item:
-        async with connected(target, needs_zookeeper=False) as sessions:
+        async with connected(target, asks_brokers=True) as sessions:
             return await _abort(sessions.admin, partition, start_offset, named, force)
 
     item = asyncio.run(run())

@@ -51,20 +51,22 @@ async def connected(
     target: Target,
     *,
     brokers: bool = True,
+    asks_brokers: bool = False,
     needs_zookeeper: bool = True,
     keeps_nodes: bool = False,
     waits_for_dead: bool = True,
 ) -> AsyncIterator[Sessions]:
     """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
 
-    Without `brokers` there need not be any, and the command may not use them. A command that does
-    not need ZooKeeper goes on with the brokers that were given. `keeps_nodes`: see
-    `open_zookeeper`. A command that only looks need not wait for brokers that are dead (`Admin`).
+    Without `brokers` there need not be any, and the command may not use them. A command that
+    `asks_brokers` alone opens ZooKeeper only to find them. One that does not need ZooKeeper goes on
+    with the brokers that were given. `keeps_nodes`: see `open_zookeeper`. A command that only looks
+    need not wait for brokers that are dead (`Admin`).
     """
     bootstrap = target.bootstrap
     async with AsyncExitStack() as stack:
         zk = zk_failure = None
-        if target.zookeeper is not None:
+        if target.zookeeper is not None and (bootstrap is None or not asks_brokers):
             from zk.api import ZkError
 
             try:

@@ -33,7 +33,7 @@ async def group_names(target: Target) -> list[str]:
 
 async def topic_names(target: Target) -> list[str]:
     """Return all topics."""
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         return await sessions.admin.list_topics()
 
 

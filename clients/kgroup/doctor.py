@@ -96,7 +96,7 @@ async def examine(target: Target, sample_ms: int) -> tuple[Listing, str]:
     # Brokers alone are asked; ZooKeeper only where they are not known.
     if target.bootstrap is not None:
         target = attrs.evolve(target, zookeeper=None)
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         reading = OffsetsTopicReading(sessions.admin, sample_ms)
         async with showing_progress(lambda: reading.progress):
             facts = await reading.gather()

@@ -255,7 +255,7 @@ async def find_source(
 
     Raises CommandFailed if there is nothing.
     """
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         admin = sessions.admin
         for source in sources(group_id):
             try:

@@ -116,7 +116,7 @@ async def read_journal(
     target: Target,
 ) -> tuple[Mapping[int, tuple[JournalEntry, JournalLog]], list[Failure]]:
     """Return all entries, and a failure for a log not read. Raises KgroupError, OSError."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, asks_brokers=True) as sessions:
         journal = await Journal.of(sessions.admin)
         return await journal.entries(), refusals_of(journal)
 

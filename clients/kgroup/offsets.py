@@ -180,7 +180,7 @@ async def list_offsets(
     max_offsets: int | None = None,
 ) -> Listing:
     """Return the offsets: one request per leader, or per partition if `max_offsets` is given."""
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         try:
             description = (await sessions.admin.describe_topics([topic]))[topic]
         except BrokerError as error:

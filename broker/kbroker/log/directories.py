@@ -133,7 +133,7 @@ async def _ask_brokers(target: Target) -> tuple[list[BrokerLogDirectory], list[F
     directories: list[BrokerLogDirectory] = []
     failures: list[Failure] = []
 
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         cluster = await sessions.admin.describe_cluster()
         for broker_id in sorted(broker.node_id for broker in cluster.brokers):
             try:

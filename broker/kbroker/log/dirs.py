@@ -68,7 +68,7 @@ async def describe_log_dirs(
     """Return the log directories of these brokers, or of all, by broker and path; and failures."""
     log_dirs: dict[int, dict[str, LogDirDescription]] = {}
     failures: list[Failure] = []
-    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
+    async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         if not brokers:
             cluster = await sessions.admin.describe_cluster()
             brokers = sorted(broker.node_id for broker in cluster.brokers)

@@ -72,7 +72,7 @@ async def measure(
     """Commit, print, and delete the groups."""
     run = random.randrange(1_000_000)
     group_ids = [f"perf-commit-{run}-{number}" for number in range(groups)]
-    async with connected(target) as sessions:
+    async with connected(target, asks_brokers=True) as sessions:
         description = (await sessions.admin.describe_topics([topic]))[topic]
         count = min(partitions or len(description.partitions), len(description.partitions))
         committed = [TopicPartition(topic, partition_id) for partition_id in range(count)]

@@ -96,8 +96,12 @@ def test_brokers_of_one_file_serve_a_killed_one_comes_back_and_all_stop(
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     assert ports == list(range(ports[0], ports[0] + 3))
 
+    zookeeper = f"{dev_cluster.address('zookeeper')}/{tmp_path.name}"
+
     def run(*args: str, stdin: str = "") -> str:
-        result = dev_cluster.run(*args, "-b", bootstrap[1], stdin=stdin)
+        # The environment names another cluster, in the same ZooKeeper.
+        addresses = ("-b", bootstrap[1], "--zookeeper", zookeeper)
+        result = dev_cluster.run(*args, *addresses, stdin=stdin)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
