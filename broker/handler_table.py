@@ -457,7 +457,7 @@ class AdminHandlers:
                 timeout_ms,
             ),
             # ACLs.
-            ApiKey.DESCRIBE_ACLS: partial(describe_acls.handle, self.acls),
+            ApiKey.DESCRIBE_ACLS: partial(describe_acls.handle, self.acls, deferred, timeout_ms),
             ApiKey.CREATE_ACLS: partial(create_acls.handle, self.acls, deferred, timeout_ms),
             ApiKey.DELETE_ACLS: partial(delete_acls.handle, self.acls, deferred, timeout_ms),
             # Directories.

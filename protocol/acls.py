@@ -8,6 +8,7 @@ and people have the names, such as `DescribeConfigs`.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import Self
 
 import attrs
@@ -41,9 +42,14 @@ class AclWord(IntEnum):
     @classmethod
     def of(cls, number: int) -> Self | None:
         """Return the word with this number; None if it is unknown."""
-        return next((word for word in cls if word == number and word), None)
+        try:
+            word = cls(number)
+        except ValueError:
+            return None
+        return word or None
 
     @classmethod
+    @cache
     def _by_letters(cls) -> dict[str, Self]:
         return {word.name.replace("_", "").lower(): word for word in cls if word}
 

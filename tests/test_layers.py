@@ -147,6 +147,7 @@ SHELLS = {
     "broker.controller.election",
     "broker.network.deferred",
     "broker.process.freed_memory",
+    "broker.process.loop_turns",
     "broker.network.large_requests",
     "broker.network.letting_go",
     "broker.replication.directory_moves",

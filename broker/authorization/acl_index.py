@@ -150,20 +150,21 @@ EVERYTHING = AclPermissions(allowed=Names(has_all=True), denied=NO_NAMES)
 class AclIndex:
     """The ACLs of a cluster at one time, by type of resource and principal."""
 
-    _entries: Mapping[tuple[ResourceType, str], list[tuple[ResourcePattern, AclEntry]]]
+    _entries: Mapping[ResourceType, Mapping[str, list[tuple[ResourcePattern, AclEntry]]]]
     _named: Mapping[ResourceType, Names]
 
     @classmethod
     def of(cls, acls: Mapping[ResourcePattern, Iterable[AclEntry]]) -> AclIndex:
         """Index the entries of each resource pattern."""
-        entries: dict[tuple[ResourceType, str], list[tuple[ResourcePattern, AclEntry]]] = (
-            defaultdict(list)
+        entries: dict[ResourceType, dict[str, list[tuple[ResourcePattern, AclEntry]]]] = (
+            defaultdict(lambda: defaultdict(list))
         )
         patterns: dict[ResourceType, list[ResourcePattern]] = defaultdict(list)
         for pattern, of_pattern in acls.items():
             patterns[pattern.kind].append(pattern)
+            by_principal = entries[pattern.kind]
             for entry in of_pattern:
-                entries[pattern.kind, entry.principal].append((pattern, entry))
+                by_principal[entry.principal].append((pattern, entry))
         return cls(entries, {kind: Names.of(found) for kind, found in patterns.items()})
 
     def permissions(
@@ -227,7 +228,7 @@ class AclIndex:
         return [
             pattern
             for text in {str(principal), ANY_PRINCIPAL}
-            for pattern, entry in self._entries.get((kind, text), ())
+            for pattern, entry in self._entries.get(kind, {}).get(text, ())
             if entry.permission is permission
             and entry.operation in operations
             and entry.host in (host, WILDCARD)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from broker.authorization.acl_authorizer import AclAuthorizer, Deleted
 from broker.handlers.acl_words import NO_AUTHORIZER, UNKNOWN_WORD, read_filter
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.long_answers import LongAnswer
 from broker.network.request_context import RequestContext
+from broker.process.loop_turns import LoopTurns
 from protocol.acls import AclBinding
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_acls import (
@@ -17,6 +21,9 @@ from protocol.messages.delete_acls import (
     error_response,
 )
 
+ACLS_A_TURN = 1000
+"""Filters that are read, and ACLs that are answered for, in one turn of the loop."""
+
 
 def handle(
     acls: AclAuthorizer | None,
@@ -26,35 +33,46 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Delete. The response has the ACLs of each filter; one of two filters is with the first."""
-    filters = []
-    for asked in request.filters:
-        chosen = read_filter(asked)
-        if chosen is None:
-            return UNKNOWN_WORD
-        filters.append(chosen)
-    if acls is None:
-        return error_response(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
-
     known: dict[int, Deleted] = {}
+    # To read 49,000 and to respond would take turns of 0.3 s.
+    turns = LoopTurns(ACLS_A_TURN)
 
-    async def delete() -> DeleteAclsResponse:
-        deleted = await acls.remove(filters, known)
-        return DeleteAclsResponse(filter_results=list(map(_result, deleted)))
+    async def delete() -> Outcome:
+        filters = []
+        for asked in request.filters:
+            await turns.take()  # (fault strangers-11)
+            chosen = read_filter(asked)
+            if chosen is None:
+                return UNKNOWN_WORD
+            filters.append(chosen)
+        if acls is None:
+            return error_response(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+
+        results = LongAnswer(DeleteAclsResponse, context.api_version)
+        for deleted in await acls.remove(filters, known):
+            matching = LongAnswer(DeleteAclsResponse, context.api_version)
+            await turns.take()  # (fault strangers-11)
+            for binding, error in deleted.items():
+                await turns.take()  # (fault strangers-11)
+                matching.add([_deleted(binding, error)])
+            results.add([_result(matching.array())])
+        encoded: Any = results.array()
+        return DeleteAclsResponse(filter_results=encoded)
 
     def late() -> DeleteAclsResponse:
         unknown = error_response(request, ErrorCode.REQUEST_TIMED_OUT).filter_results
         # Those that are deleted are no failure because others are late (fault scale-S4).
-        results = dict(enumerate(unknown)) | {at: _result(done) for at, done in known.items()}
+        results = dict(enumerate(unknown)) | {
+            at: _result([_deleted(binding, error) for binding, error in deleted.items()])
+            for at, deleted in known.items()
+        }
         return DeleteAclsResponse(filter_results=list(results.values()))
 
     return deferred.respond(delete(), timeout_ms, late)
 
 
-def _result(deleted: Deleted) -> DeleteAclsResponseFilterResult:
-    return DeleteAclsResponseFilterResult(
-        error_code=ErrorCode.NONE,
-        matching_acls=[_deleted(binding, error) for binding, error in deleted.items()],
-    )
+def _result(matching: Any) -> DeleteAclsResponseFilterResult:
+    return DeleteAclsResponseFilterResult(error_code=ErrorCode.NONE, matching_acls=matching)
 
 
 def _deleted(binding: AclBinding, error: ApiError | None) -> DeleteAclsResponseMatchingAcl:

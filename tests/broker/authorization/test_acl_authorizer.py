@@ -6,13 +6,15 @@ import asyncio
 import inspect
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
 import pytest
 
-from broker.authorization import acl_authorizer
+from broker.authorization import acl_authorizer, acl_store
 from broker.authorization.acl_authorizer import AclAuthorizer, Deleted
+from broker.authorization.acl_store import NO_ACLS
 from broker.network.authorization import group
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from broker.network.session import Principal
@@ -618,30 +620,104 @@ def test_acls_of_one_request_are_indexed_a_few_times_while_others_ask(acls: AclS
     assert may(authorizer, "t199")
 
 
-class Counted(AclFilter):
-    """A filter that counts how often resources are compared with it."""
+def turns_of(acls: AclStage, call: Callable[[], Awaitable[Any]]) -> int:
+    """Return the number of turns of the loop that a call takes."""
 
-    compared = 0
+    async def count() -> int:
+        calling = asyncio.ensure_future(call())
+        turns = 0
+        while not calling.done():
+            await asyncio.sleep(0)
+            turns += 1
+        calling.result()
+        return turns
 
-    def chooses_resource(self, resource: ResourcePattern) -> bool:
-        Counted.compared += 1
-        return super().chooses_resource(resource)
+    return acls.run(count)
 
 
 @pytest.mark.fault("scale-S4")
-def test_filters_that_name_their_resource_are_not_compared_with_all(acls: AclStage) -> None:
+def test_filters_that_name_their_resource_need_no_look_at_all_resources(
+    acls: AclStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authorizer = acls.following().authorizer
-    bindings = [acl(f"t{n}") for n in range(50)]
-    add(acls, authorizer, *bindings, acl("kept"))
-    filters = [
-        Counted(TOPIC, b.resource.name, LITERAL, "User:alice", "*", READ, b.entry.permission)
-        for b in bindings
-    ]
-    Counted.compared = 0
-    removed = remove(acls, authorizer, *filters)
-    assert removed == [{binding: None} for binding in bindings]
-    assert Counted.compared == 0
-    assert authorizer.find(EVERYTHING) == [acl("kept")]
+    add(acls, authorizer, *(acl(f"t{n}") for n in range(200)))
+    monkeypatch.setattr(acl_authorizer, "STEPS_A_TURN", 1)
+    assert turns_of(acls, lambda: authorizer.remove([AclFilter.exactly(acl("t7"))])) < 50
+    assert len(authorizer.find(EVERYTHING)) == 199
+
+
+MANY = 300
+A_TURN = 10
+
+
+@pytest.mark.fault("strangers-11")
+@pytest.mark.parametrize(
+    ("bindings", "filters", "most"),
+    [
+        # Whether entries of one resource, or resources: each of them is looked at once, or twice.
+        ([acl("t", principal=f"User:{n}") for n in range(MANY)], 1, 2 * MANY),
+        ([acl(f"t{n}") for n in range(MANY)], 1, 3 * MANY),
+        # Many filters are read once, and take one look-up.
+        ([acl("t")], MANY, 2 * MANY),
+        ([acl("t", principal=f"User:{n}") for n in range(MANY)], MANY, 3 * MANY),
+    ],
+)
+def test_each_acl_and_each_filter_of_a_deletion_is_looked_at_once_some_of_them_a_turn(
+    acls: AclStage,
+    monkeypatch: pytest.MonkeyPatch,
+    bindings: list[AclBinding],
+    filters: int,
+    most: int,
+) -> None:
+    authorizer = acls.following().authorizer
+    add(acls, authorizer, *bindings)
+    monkeypatch.setattr(acl_authorizer, "STEPS_A_TURN", A_TURN)
+    departed = [AclFilter(principal=f"User:gone{n}") for n in range(filters)]
+    turns = turns_of(acls, lambda: authorizer.remove(departed))
+    assert MANY // A_TURN <= turns <= most // A_TURN + 10
+    assert len(authorizer.find(EVERYTHING)) == len(bindings)
+
+
+@pytest.mark.fault("strangers-11")
+def test_resources_that_no_filter_chooses_are_looked_at_some_of_them_a_turn(
+    acls: AclStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer = acls.following().authorizer
+    add(acls, authorizer, *(acl(f"t{n}") for n in range(MANY)))
+    acls.settle()
+    # Nothing is known of them.
+    authorizer._acls = {binding.resource: NO_ACLS for binding in authorizer.find(EVERYTHING)}
+    monkeypatch.setattr(acl_authorizer, "STEPS_A_TURN", A_TURN)
+    turns = turns_of(acls, lambda: authorizer.remove([AclFilter(ResourceType.GROUP)]))
+    assert turns >= MANY // A_TURN
+
+
+@pytest.mark.fault("strangers-11")
+def test_many_acls_are_checked_some_of_them_a_turn(
+    acls: AclStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorizer = acls.following().authorizer
+    monkeypatch.setattr(acl_authorizer, "STEPS_A_TURN", A_TURN)
+    many = [acl("t", principal=f"User:{n}") for n in range(MANY)]
+    assert turns_of(acls, lambda: authorizer.add(many)) >= MANY // A_TURN
+    assert len(authorizer.find(EVERYTHING)) == MANY
+
+
+@pytest.mark.fault("strangers-11")
+@pytest.mark.parametrize("of_one_resource", [True, False])
+def test_many_acls_are_read_some_of_them_a_turn(
+    acls: AclStage, monkeypatch: pytest.MonkeyPatch, of_one_resource: bool
+) -> None:
+    """Those of one node are decoded in one turn."""
+    resources = 2 if of_one_resource else MANY
+    many = [acl(f"t{n % resources}", principal=f"User:{n}") for n in range(MANY)]
+    add(acls, acls.following().authorizer, *many)
+    authorizer = acls.follower().authorizer
+    before = turns_of(acls, authorizer.load)
+    monkeypatch.setattr(acl_store, "ACLS_A_TURN", A_TURN)
+    turns = turns_of(acls, authorizer.load) - before
+    assert turns >= (2 if of_one_resource else 3 * MANY // A_TURN - 1)
+    assert len(authorizer.find(EVERYTHING)) == MANY
 
 
 def test_of_two_filters_for_one_entry_the_first_has_it(acls: AclStage) -> None:
