@@ -461,7 +461,9 @@ class AdminHandlers:
             ApiKey.CREATE_ACLS: partial(create_acls.handle, self.acls, deferred, timeout_ms),
             ApiKey.DELETE_ACLS: partial(delete_acls.handle, self.acls, deferred, timeout_ms),
             # Directories.
-            ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, self.moves),
+            ApiKey.ALTER_REPLICA_LOG_DIRS: partial(
+                alter_replica_log_dirs.handle, self.moves, deferred, timeout_ms
+            ),
             ApiKey.DESCRIBE_LOG_DIRS: partial(
                 describe_log_dirs.handle, self.replicas.logs, self.replicas
             ),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from broker.handlers import alter_replica_log_dirs
+from broker.handlers.alter_replica_log_dirs import REPLICAS_A_TURN
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -12,13 +17,16 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
+from tests.broker.received import received
 from tests.broker.replication.directory_stage import A, B, C, DirectoryStage, three_directories
-from tests.broker.replication.replicas import context
+
+Results = list[tuple[str, int, int]]
+"""Topic, partition and error of each replica."""
 
 
-def move(stage: DirectoryStage, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
-    """Move (directory, topic, partitions); return (topic, partition, error)."""
-    request = AlterReplicaLogDirsRequest(
+def request_of(*places: tuple[str, str, Sequence[int]]) -> AlterReplicaLogDirsRequest:
+    """Ask to move (directory, topic, partitions)."""
+    return AlterReplicaLogDirsRequest(
         dirs=[
             AlterReplicaLogDirsRequestDir(
                 path=path,
@@ -27,12 +35,19 @@ def move(stage: DirectoryStage, *places: tuple[str, str, list[int]]) -> list[tup
             for path, topic, partitions in places
         ]
     )
-    answer = alter_replica_log_dirs.handle(stage.moves, request, context(1))
+
+
+def results_of(response: Any) -> Results:
+    answer = received(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, response)
     return [
         (topic.topic_name, p.partition_index, p.error_code)
         for topic in answer.results
         for p in topic.partitions
     ]
+
+
+def move(stage: DirectoryStage, *places: tuple[str, str, Sequence[int]]) -> Results:
+    return results_of(stage.answer(request_of(*places)))
 
 
 @pytest.mark.virtual_time
@@ -69,3 +84,21 @@ async def test_directory_with_a_null_byte_is_not_there() -> None:
     stage = three_directories()
     assert move(stage, ("/a\0b", "t", [0])) == [("t", 0, ErrorCode.LOG_DIR_NOT_FOUND)]
     assert stage.place() == A
+
+
+@pytest.mark.fault("strangers-11")
+@pytest.mark.virtual_time
+async def test_very_many_replicas_are_read_and_moved_some_of_them_a_turn() -> None:
+    stage = three_directories()
+    many = range(10 * REPLICAS_A_TURN)
+    wait = stage.answer(request_of((C, "t", many), (B, "t", many)))
+    turns = 0
+    while (response := wait.try_complete(False)) is None:
+        await asyncio.sleep(0)
+        turns += 1
+
+    missing = [("t", index, ErrorCode.REPLICA_NOT_AVAILABLE) for index in many[1:]]
+    assert results_of(response) == [("t", 0, ErrorCode.NONE), *missing]
+    assert turns >= 3 * len(many) // REPLICAS_A_TURN
+    await stage.spawned.ended()
+    assert stage.place() == B

@@ -10,11 +10,13 @@ from typing import Any
 import attrs
 
 from broker.handlers import alter_replica_log_dirs, describe_log_dirs
+from broker.network.purgatory import Wait
 from broker.replication.directory_moves import PIECE_BYTES, DirectoryMoves
 from broker.replication.replication_quota import ReplicationQuota
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
 from core_log.memory_directory import Disk, MemoryDirectory
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -24,6 +26,7 @@ from protocol.messages.alter_replica_log_dirs import (
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
+from tests.broker.received import received
 from tests.broker.replication.replicas import (
     NOW_MS,
     AtOnce,
@@ -87,9 +90,16 @@ class DirectoryStage:
         request = AlterReplicaLogDirsRequest(
             dirs=[AlterReplicaLogDirsRequestDir(path=path, topics=[topic])]
         )
-        answer = alter_replica_log_dirs.handle(self.moves, request, context(1))
+        response = self.answer(request)
+        assert not isinstance(response, Wait)
+        answer = received(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, response)
         ((code,),) = [[p.error_code for p in topic.partitions] for topic in answer.results]
         return ErrorCode.of(code)
+
+    def answer(self, request: AlterReplicaLogDirsRequest) -> Any:
+        """Return the response to a request, or the Wait for it."""
+        deferred = self.replicas.deferred
+        return alter_replica_log_dirs.handle(self.moves, deferred, 1000, request, context(1))
 
     def values(self, tp: TopicPartition = T0) -> list[bytes]:
         """Read everything as a consumer; return the values without their filling."""
