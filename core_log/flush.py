@@ -14,6 +14,7 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
+from core_log.producers.producer_snapshots import Snapshot
 from core_log.segments.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
 from protocol.frozen import frozen
@@ -35,9 +36,11 @@ class Flush:
     name_changes: int
     bad_indexes: Sequence[Segment]
     """Segments whose indexes this flush rebuilds."""
+    snapshots: Sequence[Snapshot] = ()
+    """The snapshots of producers that it writes."""
 
     def run(self) -> None:
-        """Write the leader epochs and fsync, in any thread.
+        """Write the leader epochs and the snapshots, and fsync, in any thread.
 
         Raises OSError. After SyncFailed it is unknown which bytes are on disk.
         """
@@ -47,9 +50,11 @@ class Flush:
             segment.rebuild_bad_indexes()
             rebuilt += segment.files_to_flush()
 
+        written = [snapshot.write() for snapshot in self.snapshots]
+
         # The epochs of batches are on disk before these count as flushed.
         self.epochs.save()
-        for file in (*rebuilt, *self.files):
+        for file in (*rebuilt, *written, *self.files):
             sync(file)
         if self.directory is not None:
             self.directory.fsync_dir()
@@ -139,6 +144,7 @@ class FlushState:
         directory: Directory,
         log_end_offset: int,
         bad_indexes: Sequence[Segment],
+        snapshots: Sequence[Snapshot],
     ) -> Flush:
         """Begin a flush of all pending bytes. The directory is synced too if names changed."""
         assert self.recovery_point <= log_end_offset
@@ -157,6 +163,7 @@ class FlushState:
             self.truncations,
             self.name_changes,
             bad_indexes,
+            tuple(snapshots),
         )
 
     def finish(self, flush: Flush) -> None:

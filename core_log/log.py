@@ -556,11 +556,15 @@ class Log:
     def begin_flush(self) -> Flush:
         """Begin a flush of everything that is not on disk, to run off the loop. Raises OSError."""
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
-        files += self.history.snapshots.unflushed_files()
         # What outlives a power loss must be known as this topic's (fault core-R1).
         files += [] if self._unsynced_identity is None else [self._unsynced_identity]
         return self.segments.flushes.begin(
-            files, self.leader_epochs, self.directory, self.log_end_offset, [*self._bad_indexes]
+            files,
+            self.leader_epochs,
+            self.directory,
+            self.log_end_offset,
+            [*self._bad_indexes],
+            self.history.snapshots.unflushed,
         )
 
     def end_flush(self, flush: Flush) -> None:
@@ -568,13 +572,13 @@ class Log:
         self.segments.flushes.finish(flush)
         for segment in flush.bad_indexes:
             self._bad_indexes.pop(segment, None)
-        self.history.snapshots.note_flushed(flush.files)
+        needless = self.history.note_flushed(flush.snapshots)
         if self._unsynced_identity in flush.files:
             self._unsynced_identity = None
 
         # Recovery reads no further back from now on, so older snapshots can go.
         reread_from = self.segments.reread_from(self.recovery_point)
-        needless = self.history.snapshots.take_before(reread_from)
+        needless += self.history.snapshots.take_before(reread_from)
         self.segments.delete_later(map(snapshot_name, needless), due_ms=0)
 
     def fail_flush(self, error: OSError) -> ApiError:

@@ -473,12 +473,17 @@ class LogManager:
                 deleted += self._retain(log, high_watermark, now_ms)
         return deleted
 
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the producers that wrote to no log for `expiration_ms`."""
-        for log in self.logs.values():
-            # A thread may be reading the producers of these.
-            if not log.is_lent and not log.is_held:
-                log.producers.expire(now_ms, expiration_ms)
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> Iterator[None]:
+        """Forget the producers that wrote to no log for `expiration_ms`, in steps of one producer.
+
+        The loop may go on with the logs in between.
+        """
+        for log in list(self.logs.values()):
+            for _ in log.producers.expire(now_ms, expiration_ms):
+                yield
+                # A thread may be reading the producers of these.
+                if log.is_lent or log.is_held:
+                    break
 
     # Checkpoints and meta.properties
 

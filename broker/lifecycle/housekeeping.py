@@ -19,6 +19,7 @@ from broker.process.freed_memory import (
     give_back,
     resident_bytes,
 )
+from broker.process.loop_turns import LoopTurns
 from broker.process.periodic import run_every
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
@@ -35,6 +36,8 @@ from protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
+PRODUCERS_PER_TURN = 5_000
+"""Producers that are looked at for their expiry in one turn of the loop."""
 LOGS_PER_TURN = 100
 """The logs that retention checks in one turn of the loop."""
 TICK_MS = 1000
@@ -174,8 +177,11 @@ class Housekeeping:
         with contextlib.suppress(ApiError):
             await self.work.retain(partition.log, partition.high_watermark, self.now_ms())
 
-    def _expire_producers(self) -> None:
-        self.logs.expire_producers(self.now_ms(), self.config.transactions.id_expiration_ms)
+    async def _expire_producers(self) -> None:
+        expiration_ms = self.config.transactions.id_expiration_ms
+        turns = LoopTurns(PRODUCERS_PER_TURN)
+        for _ in self.logs.expire_producers(self.now_ms(), expiration_ms):
+            await turns.take()  # (fault strangers-12)
 
     # ---- disks
 

@@ -7,7 +7,7 @@ writes, ends a transaction. If that was aborted, it gets its entry in the `.txni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 import attrs
@@ -15,7 +15,7 @@ import attrs
 from core_log.damage import EVERYTHING
 from core_log.guard import Guard
 from core_log.open_files import OPEN_FILES
-from core_log.producers.producer_snapshots import ProducerSnapshots
+from core_log.producers.producer_snapshots import ProducerSnapshots, Snapshot
 from core_log.producers.producer_state import NONE, ProducerState
 from core_log.producers.transactions import EndOfTransaction, note_abort, read_end
 from core_log.segments.segment_list import SegmentList
@@ -52,8 +52,21 @@ class ProducerHistory:
         )
 
     def snapshot(self, offset: int) -> None:
-        """Write down the producers at the log's end, `offset`. Raises OSError."""
-        self.snapshots.take(offset, self.state.producers)
+        """Take the producers at the log's end, `offset`, for the next flush to write down."""
+        if self.snapshots.take(offset, self.state.producers):
+            # What comes next changes copies of them (fault strangers-12).
+            self.state.is_shared = True
+
+    def write_snapshots(self) -> None:
+        """Write now what was taken. Raises OSError."""
+        self.snapshots.write()
+        self.state.is_shared = False
+
+    def note_flushed(self, snapshots: Collection[Snapshot]) -> list[int]:
+        """Note that a flush has written these. Returns those whose files are needless."""
+        needless = self.snapshots.note_flushed(snapshots)
+        self.state.is_shared = not self.snapshots.is_written
+        return needless
 
     def truncate_to(self, offset: int) -> None:
         """Undo what was written at `offset` and above: the log ends there now. Raises OSError.

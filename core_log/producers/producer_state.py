@@ -29,7 +29,7 @@ that is open, or whose marker is not replicated yet.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -119,6 +119,10 @@ class Producer:
             self.transaction_start = NONE
         return True
 
+    def copy(self) -> Producer:
+        """Return another one like it."""
+        return attrs.evolve(self, batches=self.batches.copy())
+
     def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
         """Find the remembered batch with the same sequence numbers."""
         delta = header.last_offset_delta
@@ -132,9 +136,13 @@ class Producer:
 
 @attrs.define(eq=False)
 class ProducerState:
-    """The producers of one log, by id."""
+    """The producers of one log, by id.
+
+    While it `is_shared`, a snapshot has these producers that is still to be written.
+    """
 
     producers: dict[int, Producer] = attrs.field(factory=dict)
+    is_shared: bool = False
     # Producer id -> first offset of its open transaction, in the order of these offsets. The first
     # of a dict would be behind the places of all that have ended.
     _open: OrderedDict[int, int] = attrs.field(factory=OrderedDict, init=False)
@@ -252,7 +260,9 @@ class ProducerState:
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
-        elif header.producer_epoch != producer.epoch:
+        elif self.is_shared:
+            producer = self.producers[header.producer_id] = producer.copy()
+        if header.producer_epoch != producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.last_timestamp = timestamp
@@ -309,24 +319,22 @@ class ProducerState:
         heapify(self._ended)
         return is_told
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for so long. Returns how many.
+    def expire(self, now_ms: int, expiration_ms: int) -> Iterator[None]:
+        """Forget producers that wrote nothing for so long, in steps of one producer.
 
         An open transaction keeps its producer. A producer with records from the future that wrote
         nothing since the start counts as active now, for that time may never come.
         """
-        for producer in self.producers.values():
+        for producer_id, producer in list(self.producers.items()):
+            yield
             if producer.last_append_ms == NONE and producer.last_timestamp > now_ms:
                 producer.last_append_ms = now_ms
 
-        expired = [
-            producer_id
-            for producer_id, producer in self.producers.items()
-            if producer.transaction_start < 0 and now_ms - producer.last_active_ms >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
-        return len(expired)
+            # It may have written, or be gone, since the first step.
+            is_silent = now_ms - producer.last_active_ms >= expiration_ms
+            is_open = producer.transaction_start >= 0
+            if is_silent and not is_open and self.producers.get(producer_id) is producer:
+                del self.producers[producer_id]
 
 
 def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:

@@ -87,6 +87,7 @@ def load_log(
     if snapshots.offsets or not clean_shutdown or markers_from < EVERYTHING:
         log.history.reload(markers_from=markers_from)
         log.history.snapshot(log.log_end_offset)
+        log.history.write_snapshots()
     if markers_from < EVERYTHING:
         sync_indexes(segments)
 

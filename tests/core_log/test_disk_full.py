@@ -179,12 +179,13 @@ def test_an_entry_of_one_index_is_taken_back_if_the_other_has_no_room_for_its(
 
 
 def test_a_segment_that_no_other_could_follow_is_written_on() -> None:
-    disk, config = Disk(), LogConfig(segment_bytes=400, index_interval_bytes=0)
+    disk = Disk()
+    config = LogConfig(segment_bytes=400, index_interval_bytes=0, preallocate=True)
     manager = LogManager([MemoryDirectory("logs", disk)], config, lambda: NOW_MS)
     manager.load()
     log = manager.get_or_create(A0, config)
     assert is_appended(log, 10)
-    disk.free_bytes = 15  # an entry of the time index, and not the snapshot of the producers
+    disk.free_bytes = 15  # an entry of the time index, and not the next segment
     assert not is_appended(log, 300)
     disk.free_bytes = None
     log.guard.clear_lack_of_room()

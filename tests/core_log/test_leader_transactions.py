@@ -18,6 +18,7 @@ from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.control_record import ABORT, COMMIT, encode_marker
 from tests.core_log.conftest import FLIGHTS_0, Writer
+from tests.core_log.transactional_batches import expire
 
 Open = Callable[..., Writer]
 ALL_REPLICATED = 2**62
@@ -214,7 +215,7 @@ def test_an_open_transaction_is_remembered_however_long_it_is_silent(
     send(writer, 2)
     end(writer, 2, COMMIT)
     producers = writer.log.producers
-    assert producers.expire(writer.now_ms + 10**12, 1000) == 1
+    assert expire(producers, writer.now_ms + 10**12, 1000) == 1
     assert list(producers.producers) == [1]
 
 

@@ -361,6 +361,9 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
     log = manager.logs[A0]
     assert len(log.segments) == 200
     assert manager.delete_old_segments({A0: 200}, T0 + 11) == 200
+    flush = log.begin_flush()
+    flush.run()
+    log.end_flush(flush)
     manager.tick(T0 + 111)
     assert log.directory.files() == [
         "00000000000000000200.index",
@@ -472,7 +475,7 @@ def test_producers_that_are_silent_are_forgotten_in_every_log(memory: MemoryDire
     logs = [manager.get_or_create(partition, manager.defaults) for partition in (A0, B0)]
     for log in logs:
         log.append(batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=T0)
-    manager.expire_producers(T0 + 999, 1000)
+    assert len(list(manager.expire_producers(T0 + 999, 1000))) == 2
     assert [len(log.producers.producers) for log in logs] == [1, 1]
-    manager.expire_producers(T0 + 1000, 1000)
+    assert len(list(manager.expire_producers(T0 + 1000, 1000))) == 2
     assert [len(log.producers.producers) for log in logs] == [0, 0]

@@ -268,6 +268,7 @@ def test_what_a_crash_took_of_the_index_is_written_again(
     writer = open_log(directory, segment_bytes=segment_bytes)
     writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
     writer.log.history.snapshot(43)
+    writer.log.history.write_snapshots()
     for name in indexes(directory):
         directory.open_segment(name).truncate(min(kept, directory.size(name) or 0))
     for name in directory.files():
@@ -284,6 +285,7 @@ def test_markers_of_segments_that_are_on_disk_are_not_read_again(
     writer = open_log(directory)
     writer.log.append_follower(b"".join(INTERLEAVED[:6]), now_ms=5)
     writer.log.roll(5)
+    writer.log.history.write_snapshots()
     writer.log.append_follower(b"".join(INTERLEAVED[6:]), now_ms=5)
     directory.remove(NAME)
     open_log(directory, clean=False, recovery_point=31)
@@ -299,6 +301,7 @@ def test_without_markers_recovery_goes_by_the_newest_snapshot(
     writer.log.history.snapshot(2)
     writer.log.producers.producers[9] = Producer(3)
     writer.log.history.snapshot(6)
+    writer.log.history.write_snapshots()
     again = open_log(directory, clean=False)
     assert 9 in again.log.producers.producers
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core_log.appending.batch_stamp import stamp
+from core_log.producers.producer_state import ProducerState
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
 
@@ -27,3 +28,11 @@ def _transactional(
 ) -> bytes:
     batch = encode_batch(rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
     return b"".join(stamp(batch, read_header(batch), offset, 0, attributes, 5))
+
+
+def expire(producers: ProducerState, now_ms: int, expiration_ms: int) -> int:
+    """Forget silent producers; return how many."""
+    before = len(producers.producers)
+    for _ in producers.expire(now_ms, expiration_ms):
+        pass
+    return before - len(producers.producers)

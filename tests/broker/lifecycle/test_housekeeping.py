@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.lifecycle import housekeeping as lifecycle
 from broker.lifecycle.housekeeping import Housekeeping
 from broker.settings.config import load_broker_config
 from broker.settings.tls_contexts import TlsContexts
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
+from core_log.producers.producer_state import Producer
 from protocol.errors import ApiError
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
@@ -109,6 +112,26 @@ async def test_full_disk_is_logged_once_and_retained_and_written_when_it_has_roo
     ]
     for task in spawned.tasks:
         task.cancel()
+
+
+@pytest.mark.fault("strangers-12")
+@pytest.mark.virtual_time
+async def test_silent_producers_are_forgotten_some_of_them_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "PRODUCERS_PER_TURN", 10)
+    replicas = filled_log(DELETED)
+    producers = replicas.manager.log(T0).producers.producers
+    producers.update({number: Producer(0, last_timestamp=0) for number in range(100)})
+    keeper = housekeeping(replicas, AtOnce(), Spawned(), {})
+    expiring = asyncio.ensure_future(keeper._expire_producers())
+
+    left = [len(producers)]
+    while not expiring.done():
+        await asyncio.sleep(0)
+        left.append(len(producers))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 10
 
 
 HOUR_MS = 3_600_000

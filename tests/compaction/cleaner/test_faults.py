@@ -102,6 +102,10 @@ async def test_a_full_disk_leaves_the_log_as_it_was() -> None:
     for number in range(4):
         house.write((f"only {number}", "1"))
         house.write_rounds(1)
+    # Nor has it a snapshot of producers to write.
+    flush = house.log().begin_flush()
+    flush.run()
+    house.log().end_flush(flush)
     house.disk.free_bytes = 10
     await house.live(1)
     assert len(house.records()) == 44

@@ -115,8 +115,9 @@ def test_snapshots_of_a_log_that_was_cut_stay_away_after_a_power_loss(
 
 def test_a_snapshot_of_what_is_covered_is_not_written_again(memory: MemoryDirectory) -> None:
     snapshots = ProducerSnapshots.find(memory)
-    snapshots.take(4, {5000: ONE})
-    snapshots.take(4, {})
+    assert snapshots.take(4, {5000: ONE})
+    assert not snapshots.take(4, {})
+    snapshots.write()
     assert decode(memory.read(name(4)) or b"") == {5000: ONE}
 
 
@@ -131,5 +132,24 @@ def test_old_snapshots_go_when_the_log_is_not_read_from_there_again(
 def test_a_log_that_starts_anew_has_none(memory: MemoryDirectory) -> None:
     snapshots = with_snapshots(memory, 2, 4)
     snapshots.clear(9)
-    snapshots.take(9, {5000: ONE})
+    assert not snapshots.take(9, {5000: ONE})
     assert files(memory) == []
+
+
+def test_of_many_that_wait_for_a_flush_the_last_two_are_written(memory: MemoryDirectory) -> None:
+    """Each has a copy in memory, and after the flush no older one is of use."""
+    snapshots = ProducerSnapshots.find(memory)
+    for offset in range(1, 10):
+        snapshots.take(offset, {5000: ONE})
+    assert snapshots.offsets == [8, 9]
+    snapshots.write()
+    assert files(memory) == [8, 9]
+
+
+def test_what_is_given_up_while_a_flush_writes_it_is_to_be_removed(memory: MemoryDirectory) -> None:
+    snapshots = ProducerSnapshots.find(memory)
+    snapshots.take(4, {5000: ONE})
+    flushed = tuple(snapshots.unflushed)
+    snapshots.clear(2)
+    flushed[0].write()
+    assert snapshots.note_flushed(flushed) == [4]

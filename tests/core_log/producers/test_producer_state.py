@@ -10,6 +10,7 @@ import pytest
 from core_log.producers.producer_state import MAX_SEQUENCE, ProducedBatch, ProducerState
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
+from tests.core_log.transactional_batches import expire
 
 P = 7
 DAY_MS = 86_400_000
@@ -155,16 +156,16 @@ def test_an_open_transaction_keeps_its_first_offset_until_its_marker() -> None:
 def test_a_silent_producer_is_forgotten_after_its_time() -> None:
     producers = ProducerState()
     producers.update(batch(0), 0, 1000)
-    assert producers.expire(1000 + DAY_MS - 1, DAY_MS) == 0
-    assert producers.expire(1000 + DAY_MS, DAY_MS) == 1
+    assert expire(producers, 1000 + DAY_MS - 1, DAY_MS) == 0
+    assert expire(producers, 1000 + DAY_MS, DAY_MS) == 1
     assert answer(producers, batch(1)) == UNKNOWN
 
 
 def test_records_of_long_ago_do_not_make_a_producer_forgotten_that_writes_now() -> None:
     producers = ProducerState()
     producers.update(batch(0), 0, 1000, now_ms=900 * DAY_MS)
-    assert producers.expire(901 * DAY_MS - 1, DAY_MS) == 0
-    assert producers.expire(901 * DAY_MS, DAY_MS) == 1
+    assert expire(producers, 901 * DAY_MS - 1, DAY_MS) == 0
+    assert expire(producers, 901 * DAY_MS, DAY_MS) == 1
 
 
 def test_a_producer_whose_records_are_from_the_future_is_forgotten_too() -> None:
@@ -172,14 +173,26 @@ def test_a_producer_whose_records_are_from_the_future_is_forgotten_too() -> None
     running.update(batch(0), 0, 900 * DAY_MS, now_ms=1000)
     restarted.update(batch(0), 0, 900 * DAY_MS)
     for producers in (running, restarted):
-        assert producers.expire(1000, DAY_MS) == 0
-        assert producers.expire(1000 + DAY_MS - 1, DAY_MS) == 0
-        assert producers.expire(1000 + DAY_MS, DAY_MS) == 1
+        assert expire(producers, 1000, DAY_MS) == 0
+        assert expire(producers, 1000 + DAY_MS - 1, DAY_MS) == 0
+        assert expire(producers, 1000 + DAY_MS, DAY_MS) == 1
 
 
 def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
     producers = state(batch(0, attributes=TRANSACTIONAL))
-    assert producers.expire(900 * DAY_MS, DAY_MS) == 0
+    assert expire(producers, 900 * DAY_MS, DAY_MS) == 0
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_producer_that_writes_while_others_are_forgotten_stays(is_shared: bool) -> None:
+    producers = ProducerState()
+    producers.update(batch(0), 0, 1000)
+    steps = producers.expire(1000 + DAY_MS, DAY_MS)
+    next(steps)
+    producers.is_shared = is_shared
+    producers.update(batch(1), 1, 1000, now_ms=1000 + DAY_MS)
+    assert list(steps) == []
+    assert list(producers.producers) == [P]
 
 
 def test_the_oldest_open_transaction_is_where_stable_data_ends() -> None:
