@@ -31,10 +31,11 @@ from core_log.segments.offset_index import OffsetIndex, OffsetPosition
 from core_log.segments.time_index import TimeIndex, TimestampOffset
 from core_log.segments.transaction_index import (
     AbortedTransaction,
+    IndexBytes,
     collect_aborted,
     truncate_transaction_index,
 )
-from core_log.storage import BytesLike, Directory, StorageFile
+from core_log.storage import BytesLike, Directory, ReadableFile, StorageFile
 from protocol.frozen import frozen
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
@@ -61,7 +62,7 @@ class HeldFiles:
     """Facts about a segment from files that are found by their names."""
 
     modified_ms: int
-    transaction_index: bytes
+    transaction_index: IndexBytes
 
 
 @attrs.define(eq=False)
@@ -163,7 +164,8 @@ class Segment:
         self.log.hold()
         self.offset_index.file.hold()
         self.time_index.file.hold()
-        self._held = HeldFiles(self.modified_ms, self._read_transaction_index())
+        index = self._open_transaction_index()
+        self._held = HeldFiles(self.modified_ms, IndexBytes(index.read(0, index.size)))
 
     def aborted_transactions(
         self, offset: int, end_offset: int
@@ -175,18 +177,19 @@ class Segment:
         """
         if not self.has_aborted:
             return [], False
-        index = self._read_transaction_index()
+        index = self._open_transaction_index()
         return collect_aborted(index, self._name(TRANSACTION_INDEX), offset, end_offset)
 
-    def _read_transaction_index(self) -> bytes:
+    def _open_transaction_index(self) -> ReadableFile:
         if self._held is not None:
             return self._held.transaction_index
         # A file that is open need not be looked up, as each fetch of committed data would.
         if self.transaction_index is not None:
-            return self.transaction_index.read(0, self.transaction_index.size)
+            # A fetch looks at some of it (fault strangers-13).
+            return self.transaction_index
         index = self.directory.read(self._name(TRANSACTION_INDEX))
         self.has_aborted = index is not None
-        return index or b""
+        return IndexBytes(index or b"")
 
     def offset_behind(self, position: int) -> int | None:
         """Return an offset that no batch before `position` has, by the index; None: all may."""

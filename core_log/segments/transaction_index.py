@@ -16,13 +16,32 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from core_log.segments.index_file import CorruptIndex
-from core_log.storage import Directory
+from core_log.storage import Directory, ReadableFile
+from protocol.frozen import frozen
 
 ENTRY = struct.Struct(">hqqqq")
 VERSION = 0
 _LAST_OFFSET = struct.Struct(">q")
 _LAST_OFFSET_AT = 18
 """Position of the last offset in an entry."""
+ENTRIES_AT_ONCE = 500
+"""Entries that are read at once: a fetch looks at no more behind those that concern it."""
+
+
+@frozen
+class IndexBytes:
+    """An index that is in memory."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.data)
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read up to `size` bytes."""
+        return self.data[start : start + size]
 
 
 class AbortedTransaction(NamedTuple):
@@ -42,7 +61,7 @@ def read_transaction_index(directory: Directory, name: str) -> list[AbortedTrans
 
     Raises CorruptIndex for entries of another version, and for entries that do not go up.
     """
-    return list(_entries(directory.read(name) or b"", name))
+    return [AbortedTransaction(*row) for row in _rows(directory.read(name) or b"", name)]
 
 
 def decode_entry(data: bytes) -> AbortedTransaction | None:
@@ -53,19 +72,19 @@ def decode_entry(data: bytes) -> AbortedTransaction | None:
     return AbortedTransaction(*fields) if version == VERSION else None
 
 
-def _entries(data: bytes, name: str, first: int = 0) -> Iterator[AbortedTransaction]:
-    """Go through the entries from number `first` on. Raises CorruptIndex."""
-    last_offset = -1
+def _rows(data: bytes, name: str, before: int = -1) -> Iterator[tuple[int, int, int, int]]:
+    """Go through the fields of entries that ended behind offset `before`. Raises CorruptIndex."""
     end = len(data) - len(data) % ENTRY.size
-    for version, *fields in ENTRY.iter_unpack(memoryview(data)[first * ENTRY.size : end]):
-        entry = AbortedTransaction(*fields)
+    # No memoryview: a cycle with one that is in use, as of an error, crashes Python before 3.13.
+    rows = ENTRY.iter_unpack(data[:end])
+    for version, producer_id, first_offset, last_offset, last_stable_offset in rows:
         if version != VERSION:
             raise CorruptIndex(f"{name} has an entry of version {version}")
         # Markers come in order of offset, and an entry with each.
-        if entry.last_offset <= last_offset:
-            raise CorruptIndex(f"{name} goes back from {last_offset} to {entry}")
-        last_offset = entry.last_offset
-        yield entry
+        if last_offset <= before:
+            raise CorruptIndex(f"{name} goes back from {before} to {last_offset}")
+        before = last_offset
+        yield producer_id, first_offset, last_offset, last_stable_offset
 
 
 def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> bytes:
@@ -74,27 +93,34 @@ def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> byte
 
 
 def collect_aborted(
-    data: bytes, name: str, offset: int, end_offset: int
+    index: ReadableFile, name: str, offset: int, end_offset: int
 ) -> tuple[list[AbortedTransaction], bool]:
     """Collect the transactions of one index with records from `offset` to `end_offset`.
 
-    `data` is the file's. The second value says whether they are all: once the last stable offset
-    has reached the end, no later transaction can have begun below it. Raises CorruptIndex, as far
-    as the entries are looked at.
+    The second value says whether they are all: once the last stable offset has reached the end, no
+    later transaction can have begun below it. Raises CorruptIndex, as far as the entries are looked
+    at.
     """
+    count = index.size // ENTRY.size
 
-    def last_offset(number: int) -> int:
-        (offset,) = _LAST_OFFSET.unpack_from(data, number * ENTRY.size + _LAST_OFFSET_AT)
-        return int(offset)
+    def last_offset_of(number: int) -> int:
+        position = number * ENTRY.size + _LAST_OFFSET_AT
+        (last_offset,) = _LAST_OFFSET.unpack(index.read(position, _LAST_OFFSET.size))
+        return int(last_offset)
 
     # It overlaps: it ended at `offset` or above, and began below the end.
-    first = bisect_left(range(len(data) // ENTRY.size), offset, key=last_offset)
+    first = bisect_left(range(count), offset, key=last_offset_of)
     collected = []
-    for transaction in _entries(data, name, first):
-        if transaction.first_offset < end_offset:
-            collected.append(transaction)
-        if transaction.last_stable_offset >= end_offset:
-            return collected, True
+    before = -1
+    for number in range(first, count, ENTRIES_AT_ONCE):
+        # To read all of the index would cost each fetch what all aborted transactions are.
+        size = min(ENTRIES_AT_ONCE, count - number) * ENTRY.size
+        for row in _rows(index.read(number * ENTRY.size, size), name, before):
+            _, first_offset, before, last_stable_offset = row
+            if first_offset < end_offset:
+                collected.append(AbortedTransaction(*row))
+            if last_stable_offset >= end_offset:
+                return collected, True
     return collected, False
 
 

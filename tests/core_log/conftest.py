@@ -13,7 +13,7 @@ from core_log.appending.appended import LogAppendInfo
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log import Log
-from core_log.memory_directory import MemoryDirectory
+from core_log.memory_directory import MemoryDirectory, MemoryFile
 from core_log.recovery.loading import load_log
 from core_log.storage import Directory
 from protocol.records.batch import decode_records, encode_batch, read_header
@@ -127,3 +127,17 @@ def flush() -> Callable[[Writer], None]:
         writer.log.end_flush(begun)
 
     return flush
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all reads from now on."""
+    sizes: list[int] = []
+    real = MemoryFile.read
+
+    def noted(self: MemoryFile, start: int, size: int) -> bytes:
+        data = real(self, start, size)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(MemoryFile, "read", noted)
+    return sizes

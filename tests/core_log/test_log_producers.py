@@ -13,7 +13,7 @@ from core_log.appending.appended import LogAppendInfo
 from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.log import Log
-from core_log.memory_directory import MemoryDirectory, MemoryFile
+from core_log.memory_directory import MemoryDirectory
 from core_log.producers.producer_snapshots import SNAPSHOT, encode, snapshot_name
 from core_log.recovery.loading import load_log
 from core_log.storage import Directory
@@ -21,7 +21,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
 from protocol.topic_partition import TopicPartition
-from tests.core_log.conftest import Writer
+from tests.core_log.conftest import Writer, reads
 from tests.core_log.transactional_batches import expire
 
 Open = Callable[..., Any]
@@ -65,20 +65,6 @@ def snapshots(directory: Directory) -> list[int]:
 def last_batches(log: Log) -> bytes:
     """The state as a snapshot keeps it."""
     return encode(log.producers.producers)
-
-
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all reads from now on."""
-    sizes: list[int] = []
-    real = MemoryFile.read
-
-    def noted(self: MemoryFile, start: int, size: int) -> bytes:
-        data = real(self, start, size)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(MemoryFile, "read", noted)
-    return sizes
 
 
 def by_a_full_scan(directory: Directory) -> bytes:

@@ -10,8 +10,12 @@ import pytest
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from core_log.producers.producer_state import Producer
+from core_log.segments.index_file import CorruptIndex
 from core_log.segments.transaction_index import (
+    ENTRIES_AT_ONCE,
+    ENTRY,
     AbortedTransaction,
+    IndexBytes,
     collect_aborted,
     encode_transaction_index,
     read_transaction_index,
@@ -20,6 +24,7 @@ from core_log.segments.transaction_index import (
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from tests.core_log.conftest import reads
 from tests.core_log.transactional_batches import (
     ABORT,
     COMMIT,
@@ -167,12 +172,50 @@ OVERLAPPING = [
 def test_aborted_transactions_are_those_with_anything_between_two_offsets(
     offset: int, end_offset: int, producers: list[int], is_complete: bool
 ) -> None:
-    index = encode_transaction_index(OVERLAPPING)
+    index = IndexBytes(encode_transaction_index(OVERLAPPING))
     collected, are_all = collect_aborted(index, NAME, offset, end_offset)
     assert ([transaction.producer_id for transaction in collected], are_all) == (
         producers,
         is_complete,
     )
+
+
+@pytest.mark.parametrize("first", [0, 1, ENTRIES_AT_ONCE])
+def test_aborted_transactions_that_are_read_in_pieces_are_all_there(first: int) -> None:
+    """One was open all the time, so that the last stable offset tells nothing."""
+    count = 2 * ENTRIES_AT_ONCE + 1
+    many = [AbortedTransaction(n, 2 * n, 2 * n + 1, 0) for n in range(count)]
+    index = IndexBytes(encode_transaction_index(many))
+    assert collect_aborted(index, NAME, 2 * first, 2 * count) == (many[first:], False)
+
+
+def test_an_index_that_goes_back_between_two_pieces_is_corrupt() -> None:
+    many = [AbortedTransaction(n, 0, n, 0) for n in range(ENTRIES_AT_ONCE)]
+    index = IndexBytes(encode_transaction_index([*many, many[-1]]))
+    with pytest.raises(CorruptIndex, match="goes back"):
+        collect_aborted(index, NAME, 0, 1000)
+
+
+@pytest.mark.fault("strangers-13")
+def test_a_fetch_reads_of_the_index_what_concerns_it(
+    memory: MemoryDirectory, open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 10 * ENTRIES_AT_ONCE
+    log = open_log(memory).log
+    for number in range(count):
+        pair = (transactional(2 * number, number), marker(2 * number + 1, number, ABORT))
+        log.append_follower(b"".join(pair), now_ms=5)
+
+    sizes = reads(monkeypatch)
+    for number in (0, 1, count // 2, count - 1):
+        sizes.clear()
+        aborted = log.aborted_transactions(2 * number, 2 * number + 1)
+        assert [transaction.producer_id for transaction in aborted] == [number]
+        assert sum(sizes) < 1.1 * ENTRIES_AT_ONCE * ENTRY.size
+    # At the end there is nothing to look at.
+    sizes.clear()
+    assert log.aborted_transactions(2 * count, 2 * count) == []
+    assert sum(sizes) < ENTRY.size * 10
 
 
 def test_transaction_that_ended_in_a_later_segment_is_found_there(
