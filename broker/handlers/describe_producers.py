@@ -71,7 +71,7 @@ def _describe(
         refused = refused_topics(context, Operation.READ, (topic.name,))
         for index in topic.partition_indexes:
             yield
-            described = LongAnswer(DescribeProducersResponse, version)
+            described = LongAnswer(DescribeProducersResponse, context.api_version)
             error: ApiError | None = None
             try:
                 for producer_id, producer in _producers(

@@ -5,7 +5,6 @@ Commands that need no ZooKeeper start without its client, which is imported wher
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -130,12 +129,12 @@ async def _require_one_cluster(admin: Admin, zk: ZkSession, target: Target) -> N
     from zk.api import ZkError
 
     try:
-        of_brokers, of_zookeeper = await asyncio.gather(_cluster_id_of(admin), cluster_id_in(zk))
+        of_brokers = await _cluster_id_of(admin)
+        of_zookeeper = await cluster_id_in(zk)
     except (KgroupError, ZkError):
         return
 
-    # A group that one cluster has, and the other one too, was deleted in the wrong one (fault
-    # strangers-16).
+    # A group that both have was deleted in the wrong one (fault strangers-16).
     if of_brokers is not None and of_zookeeper is not None and of_brokers != of_zookeeper:
         raise CommandFailed(
             f"two clusters: the brokers at {target.bootstrap} are of cluster {of_brokers}, and "
