@@ -218,6 +218,11 @@ class EmbeddedZooKeeper:
             await self.stop()
             raise
 
+    async def wait(self) -> int:
+        """Wait for the end of the server, which must be running; return its exit code."""
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait)
+
     async def stop(self) -> None:
         """End the server: SIGTERM, and SIGKILL after `stop_timeout_s`. Idempotent."""
         # A second call finds nothing to stop.

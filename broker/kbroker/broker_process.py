@@ -42,7 +42,7 @@ async def stop_brokers(processes: Iterable[asyncio.subprocess.Process]) -> None:
         await asyncio.wait(waits)
 
 
-def describe_end(broker_id: int, code: int) -> str:
-    """Say how a broker's process ended."""
+def describe_end(name: str, code: int) -> str:
+    """Say how a process ended."""
     end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    return f"broker {broker_id} {end}"
+    return f"{name} {end}"

@@ -83,8 +83,8 @@ def command(
     """Run ZooKeeper and brokers 0, 1, … until SIGINT or SIGTERM.
 
     When every broker is registered and responds, and a controller is elected, it prints one line:
-    `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. If a broker ends, stderr names it and the
-    others go on.
+    `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. If a broker or ZooKeeper ends, stderr names
+    it, and how to start it again; the others go on.
 
     With --secure the first start makes an authority, certificates and the users `admin`, who may do
     everything, and `alice`, who may do what ACLs allow. stderr names the files with the settings of

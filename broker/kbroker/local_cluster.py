@@ -111,7 +111,7 @@ class BrokerProcess:
         assert code is not None
 
         # Somebody killed it: its last line of output says nothing about that.
-        end = describe_end(self.broker_id, code)
+        end = describe_end(f"broker {self.broker_id}", code)
         if code in (-signal.SIGKILL, -signal.SIGTERM):
             return end
 
@@ -194,15 +194,25 @@ class LocalCluster:
             ) from None
 
     async def watch(self, report: Callable[[str], None]) -> None:
-        """Report each broker that ends and how to start it again; return when all have ended."""
+        """Report each process that ends and how to start it again; return when all have ended."""
+
+        async def report_zookeeper(server: EmbeddedZooKeeper) -> None:
+            end = describe_end("ZooKeeper", await server.wait())
+            again = f"kbroker zookeeper --port {server.port} --data {server.data_dir}"
+            if self.security is not None:
+                # Its users are known here alone.
+                again = f"stop all, then kbroker dev --secure --data {self.directory}"
+            report(f"{end}; to start it again: {again}")
 
         async def report_end(child: BrokerProcess) -> None:
             await child.process.wait()
             properties = self.directory / f"broker-{child.broker_id}.properties"
             report(f"{child.describe_end()}; to start it again: kbroker start {properties}")
 
-        # A broker that ends does not end the watch over the others.
+        # A process that ends does not end the watch over the others.
         async with asyncio.TaskGroup() as tasks:
+            if self._embedded is not None:
+                tasks.create_task(report_zookeeper(self._embedded))
             for child in self._children:
                 tasks.create_task(report_end(child))
 

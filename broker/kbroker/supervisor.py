@@ -81,7 +81,7 @@ class Supervisor:
             if line and not serves.done():
                 serves.set_result(line.partition("bootstrap=")[2].strip())
 
-            end = describe_end(broker_id, await process.wait())
+            end = describe_end(f"broker {broker_id}", await process.wait())
             if not serves.done():
                 serves.set_exception(BrokerNeverReady(f"{end} before it served"))
                 return

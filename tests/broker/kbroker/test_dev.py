@@ -133,6 +133,30 @@ def test_a_killed_broker_is_named_the_other_lives_on_and_start_brings_it_back(
         assert restarted.returncode == 0
 
 
+def test_a_killed_zookeeper_is_named_and_comes_back_by_the_command_that_is_said(
+    tmp_path: Path,
+) -> None:
+    with DevCluster(tmp_path) as cluster:
+        assert cluster.run("kbroker", "topics", "create", "t").returncode == 0
+        assert cluster.process.stderr is not None
+        subprocess.run(["kill", "-9", str(cluster.pid("zookeeper"))], check=True)
+        report = cluster.process.stderr.readline().strip()
+        killed, _, words = report.partition("; to start it again: kbroker ")
+        assert killed == "ZooKeeper was killed by SIGKILL"
+
+        restarted = cluster.begin("kbroker", *words.split())
+        try:
+            assert first_line(restarted) == f"ready zookeeper={cluster.address('zookeeper')}\n"
+            shown = cluster.run("kgroup", "list", "--zookeeper", cluster.address("zookeeper"))
+            assert (shown.returncode, shown.stderr) == (0, "")
+        finally:
+            # Brokers close their sessions in it.
+            cluster.process.send_signal(signal.SIGTERM)
+            cluster.process.wait(DEADLINE_S)
+            restarted.send_signal(signal.SIGTERM)
+            restarted.communicate(timeout=DEADLINE_S)
+
+
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     with DevCluster(tmp_path) as cluster:
         pids = [cluster.pid("broker-0"), cluster.pid("zookeeper")]
