@@ -54,7 +54,10 @@ class ControlledShutdown:
 
     async def prepare(self) -> None:
         """Return when the broker may stop: its leaders are moved, or cannot be."""
-        if not self.config.enable or self.zk.state is not SessionState.CONNECTED:
+        if not self.config.enable:
+            return
+        if self.zk.state is not SessionState.CONNECTED:
+            logger.warning("stopping without a controlled shutdown: ZooKeeper is away")
             return
 
         # One try, and `max_retries` more.
@@ -75,6 +78,11 @@ class ControlledShutdown:
         try:
             # A connection for this request alone, to the controller of this moment.
             endpoint = await self._find_controller()
+            # It has as long for that as for any request (request.timeout.ms).
+            logger.info(
+                "controlled shutdown: asks the controller at %s:%d to move the leaders",
+                *(endpoint.host, endpoint.port),
+            )
             connection = await self.connect(endpoint.host, endpoint.port)
             try:
                 request = ControlledShutdownRequest(

@@ -71,7 +71,9 @@ def command(
     if undone.outcome is not None:
         print_remarks([], {undone.outcome.entry.group: undone.outcome})
     elif not dry_run:
-        say("nothing was written", err=True)
+        has_moved = any(failure.error == "OffsetMoved" for failure in undone.failures)
+        advice = "; --force writes all the same" if has_moved else ""
+        say(f"nothing was written{advice}", err=True)
     show(undo_listing(undone), output)
 
 

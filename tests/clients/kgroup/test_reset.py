@@ -85,6 +85,8 @@ def test_an_undo_is_refused_where_the_group_has_moved_and_says_by_how_much(
     (error,) = stage.errors("undo", str(journal_id))
     assert error["what"] == str(stage.t0)
     assert error["message"] == "it moved by +3 in kafka since: 0 was written, 3 is held"
+    refused = stage.run("undo", str(journal_id))
+    assert refused.stderr.startswith("nothing was written; --force writes all the same\n")
     assert stage.offsets(group) == {0: 3, 1: 0}
 
     stage.items("undo", str(journal_id), "--force")
