@@ -196,6 +196,9 @@ def _bent(rng: random.Random, frame: bytes, key: ApiKey | None) -> Frame:
         # Behind the client's id, which has its length in front.
         first = HEAD_BYTES + max(int.from_bytes(body[8:10], "big", signed=True), 0)
     data = bytes(body[:first] + bend(rng, body[first:]))
+    # Nor may another request become one of these.
+    if first == 0 and int.from_bytes(data[:2], "big") in NEEDS_A_SOUND_HEAD:
+        data = bytes(body[:2]) + data[2:]
     size = len(data)
     # Sometimes more or less is announced than comes.
     if rng.random() < 0.05:

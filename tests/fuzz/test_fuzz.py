@@ -12,7 +12,7 @@ from protocol.api_key import ApiKey
 from protocol.registry import API
 from protocol.wire import NO_VERSIONS
 from tests.fuzz.conversations import Way, draw_conversations
-from tests.fuzz.frames import MAX_BENT_BYTES, bend
+from tests.fuzz.frames import MAX_BENT_BYTES, NEEDS_A_SOUND_HEAD, bend, draw_bent
 from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
 from tests.fuzz.target import fuzzed_cluster
 
@@ -48,6 +48,15 @@ def test_bytes_that_are_doubled_again_and_again_have_a_bound() -> None:
     # This seed would make 11 MB of them.
     bent = bend(random.Random(1798), bytearray(1000))
     assert 1000 < len(bent) <= MAX_BENT_BYTES
+
+
+def test_a_bent_request_does_not_become_one_of_a_controller() -> None:
+    """One in a million had a later epoch, and the broker heeded its own controller no more."""
+    rng = random.Random(1)
+    sound = b"\0\0\0\x10\0\x03" + bytes(14)
+    keys = {int.from_bytes(draw_bent(rng, sound).data[4:6], "big") for _ in range(100_000)}
+    assert len(keys) > 200
+    assert keys.isdisjoint(NEEDS_A_SOUND_HEAD)
 
 
 async def test_broker_bears_what_strangers_send(tmp_path: Path) -> None:
