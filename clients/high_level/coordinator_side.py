@@ -485,7 +485,10 @@ class CoordinatorSide:
                 logger.info("group %s: cannot look for topics: %s", self.config.group_id, error)
 
     async def _watch_missing_topics(self) -> None:
-        """Look for topics that do not exist yet, as often as for leaders: who waits wants them."""
+        """Look for topics that do not exist yet, as often as for leaders: who waits wants them.
+
+        And for those that have fewer partitions than we, the leader, have assigned.
+        """
         while True:
             await asyncio.sleep(self.config.refresh_leader_backoff_ms / 1000)
             member = self._member
@@ -496,10 +499,17 @@ class CoordinatorSide:
                 for topic in self._missing
                 if errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION).retriable
             ]
-            if member is None or not missing:
+            # Where partitions are gone, fetchers have read the metadata since.
+            known = self._cluster.view.topics
+            fewer = [
+                topic
+                for topic, count in self._assigned.items()
+                if topic in known and len(known[topic]) < count
+            ]
+            if member is None or not (missing or fewer):
                 continue
             try:
-                await self._compare_partitions(member, missing)
+                await self._compare_partitions(member, [*missing, *fewer])
             except (ClientError, ApiError) as error:
                 logger.debug("group %s: cannot look for topics: %s", self.config.group_id, error)
 

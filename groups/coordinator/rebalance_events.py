@@ -114,9 +114,10 @@ class RebalanceEvents:
         if last.trigger is not None and _gives_up(rebalanced):
             return attrs.evolve(last.trigger, reason=trigger.reason, is_inferred=True)
 
-        # What the topics say. A consumer of a pattern drops a topic that is gone.
+        # What the topics say. A consumer of a pattern drops a topic that is gone, and no topic has
+        # fewer partitions than before unless it was made again.
         before = last.counts or {}
-        if any(before[topic] and not self.count_partitions(topic) for topic in before):
+        if any(self.count_partitions(topic) < before[topic] for topic in before):
             return attrs.evolve(trigger, cause=Cause.TOPIC_DELETED, is_inferred=True)
         if trigger.cause is Cause.SUBSCRIPTION_CHANGED:
             return trigger

@@ -574,3 +574,25 @@ def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
         assert {TopicPartition("new", index) for index in range(3)} <= {*assigned}
 
     play(scene)
+
+
+def test_leader_notices_soon_that_a_topic_was_made_again_with_fewer_partitions() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        nothing = encode_assignment(Assignment(()))
+        broker.answers |= {
+            ApiKey.JOIN_GROUP: lead,
+            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
+            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+        }
+        broker.topics["t"] = 4
+        await connector.create_message_streams({"t": 1})
+        broker.topics["t"] = 2
+        side = connector._side
+        assert isinstance(side, CoordinatorSide)
+        # As fetchers do that meet a partition which is gone, for as long as it is.
+        while len(side._cluster.view.topics["t"]) > 2:
+            await side._cluster.refresh(["t"])
+        _, _, again = await broker.received(ApiKey.JOIN_GROUP, 3)
+        assert again.reason == "the partitions of t have changed"
+
+    play(scene)

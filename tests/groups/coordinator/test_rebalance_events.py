@@ -135,6 +135,12 @@ def test_leader_that_joins_again_because_a_topic_is_gone() -> None:
     assert topics.describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("topic_deleted", True)
 
 
+def test_leader_that_joins_again_because_a_topic_was_made_again_with_fewer_partitions() -> None:
+    topics = Topics(t=4)
+    topics.counts["t"] = 2
+    assert topics.describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("topic_deleted", True)
+
+
 def test_leader_that_joins_again_without_a_reason_that_can_be_seen() -> None:
     assert Topics(t=4).describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("leader_rejoined", False)
 
