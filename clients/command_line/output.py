@@ -379,34 +379,33 @@ def _with_options(command: Callable[..., T], options: Sequence[Any]) -> Callable
 def target_of(context: click.Context, chosen: Mapping[str, Any]) -> Target:
     """Return the target of a command line, whose parameters in TARGET_PARAMETERS are `chosen`.
 
-    A cluster that is named on the command line outranks addresses in the environment; one that the
-    environment or the file names counts only where no address is given. Raises UsageError, OSError
-    and SettingError.
+    An address that is typed counts first, then a cluster that is typed, then the file that is
+    typed, then the environment's addresses; a cluster that the environment or the file of clusters
+    names counts only where no address is given. Raises UsageError, OSError and SettingError.
     """
-    bootstrap = chosen["bootstrap_server"]
-    zookeeper = chosen["zookeeper"]
-    config = chosen["command_config"]
-    timeout_ms = chosen["timeout"]
     typed = ParameterSource.COMMANDLINE
     is_named = context.get_parameter_source("cluster") is typed
+    settings = read_properties(chosen["command_config"])
+    timeout_ms = chosen["timeout"]
 
-    # An address from the environment belongs to another cluster than the one that was named.
-    if is_named:
-        if context.get_parameter_source("bootstrap_server") is not typed:
-            bootstrap = None
-        if context.get_parameter_source("zookeeper") is not typed:
-            zookeeper = None
+    def nearest(name: str, setting: str) -> str | None:
+        address: str | None = chosen[name]
+        if context.get_parameter_source(name) is typed:
+            return address
+        # Those of the file and of the environment may be of other clusters (fault strangers-17).
+        if is_named:
+            return None
+        return settings.get(setting) or address
 
-    settings = read_properties(config)
-    bootstrap = bootstrap or settings.get("bootstrap.servers")
-    zookeeper = zookeeper or settings.get("zookeeper.connect")
-
+    bootstrap = nearest("bootstrap_server", "bootstrap.servers")
+    zookeeper = nearest("zookeeper", "zookeeper.connect")
     if is_named or (bootstrap is None and zookeeper is None):
         cluster = _named_cluster(chosen["cluster"])
         if cluster is not None:
-            settings = settings or read_properties(cluster.command_config)
-            bootstrap = bootstrap or cluster.bootstrap_server or settings.get("bootstrap.servers")
-            zookeeper = zookeeper or cluster.zookeeper or settings.get("zookeeper.connect")
+            own = read_properties(cluster.command_config)
+            settings = settings or own
+            bootstrap = bootstrap or cluster.bootstrap_server or own.get("bootstrap.servers")
+            zookeeper = zookeeper or cluster.zookeeper or own.get("zookeeper.connect")
             if context.get_parameter_source("timeout") is not typed:
                 timeout_ms = cluster.timeout_ms or timeout_ms
 

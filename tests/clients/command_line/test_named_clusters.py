@@ -43,6 +43,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+OTHERS = "bootstrap.servers=file:1,zookeeper.connect=file:2"
+"""The settings of a file of another cluster."""
+BOTH = {"KGROUP_BOOTSTRAP_SERVER": "env:1", "KGROUP_ZOOKEEPER": "env:2"}
+
+
 @pytest.mark.parametrize(
     ("args", "env", "target"),
     [
@@ -56,11 +61,20 @@ def home(tmp_path: Path) -> Path:
         ("-c prod", {"KGROUP_BOOTSTRAP_SERVER": "env:1"}, "prod:9092 prod:2181/kafka 900"),
         ("-c staging", {"KGROUP_ZOOKEEPER": "env:2"}, "staging:9092 None 5000 client.id=from-file"),
         ("-c prod --timeout 7", {}, "prod:9092 prod:2181/kafka 7"),
+        ("-c prod --command-config FILE", {}, f"prod:9092 prod:2181/kafka 900 {OTHERS}"),
+        ("-c staging --command-config FILE", {}, f"staging:9092 None 5000 {OTHERS}"),
+        ("--command-config FILE", {}, f"file:1 file:2 5000 {OTHERS}"),
+        ("--command-config FILE", BOTH, f"file:1 file:2 5000 {OTHERS}"),
+        ("--command-config FILE -b mine:1", BOTH, f"mine:1 file:2 5000 {OTHERS}"),
+        ("-b mine:1", BOTH, "mine:1 env:2 5000"),
     ],
 )
+@pytest.mark.fault("strangers-17")
 def test_the_nearest_address_wins(home: Path, args: str, env: dict[str, str], target: str) -> None:
     env = {"XDG_CONFIG_HOME": str(home), **env}
-    result = CliRunner().invoke(show_target, args.split(), env=env)
+    (home / "file.properties").write_text(OTHERS.replace(",", "\n"))
+    words = args.replace("FILE", str(home / "file.properties")).split()
+    result = CliRunner().invoke(show_target, words, env=env)
     assert result.output == f"{target}\n"
 
 
