@@ -119,6 +119,17 @@ async def connecting(target: Target) -> AsyncIterator[Sessions]:
         yield Sessions(admin, zk)
 
 
+async def require_one_cluster(target: Target) -> None:
+    """Refuse brokers and a ZooKeeper of two clusters, for a command that uses ZooKeeper alone.
+
+    Raises CommandFailed, ZkError, SettingError.
+    """
+    if target.bootstrap is not None and target.zookeeper is not None:
+        # It compares them (fault strangers-16).
+        async with connected(target):
+            pass
+
+
 async def _require_one_cluster(admin: Admin, zk: ZkSession, target: Target) -> None:
     """Refuse brokers and a ZooKeeper of two clusters. Raises CommandFailed.
 

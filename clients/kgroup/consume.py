@@ -22,7 +22,12 @@ from clients.command_line.output import (
     zookeeper_address,
 )
 from clients.command_line.printing import say
-from clients.command_line.sessions import connected, responding_brokers, zookeeper_session
+from clients.command_line.sessions import (
+    connected,
+    require_one_cluster,
+    responding_brokers,
+    zookeeper_session,
+)
 from clients.high_level.connector import COORDINATOR, ConsumerConnector
 from clients.high_level.streams import MessageStream
 from clients.kgroup.formatter import (
@@ -410,6 +415,8 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> Sequence[st
     # The member of a coordinator's group would look for brokers without an end.
     if session.settings.get("membership") == COORDINATOR:
         await responding_brokers(session.target)
+    else:
+        await require_one_cluster(session.target)
 
     if session.deletes_offsets:
         await delete_offsets(session.target, session.group_id)
@@ -447,7 +454,7 @@ async def delete_group(session: ConsumeSession) -> None:
     target = session.target
     group_id = session.group_id
     if session.settings.get("membership") == COORDINATOR:
-        async with connected(target) as sessions:
+        async with connected(target, asks_brokers=True) as sessions:
             await sessions.admin.delete_groups([group_id])
         return
 

@@ -16,7 +16,7 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.printing import say
-from clients.command_line.sessions import zookeeper_session
+from clients.command_line.sessions import require_one_cluster, zookeeper_session
 from clients.groups.group_view import unknown_group
 from clients.watching.rebalance_check import consumed_partitions, find_badly_owned
 from groups.zookeeper.assignment import CLUSTERED
@@ -73,6 +73,7 @@ def command(target: Target, name: str | None, group: str | None, output: str) ->
 async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing:
     """Return the partitions that do not have the owner they should have."""
     listing = Listing("verify-rebalance", COLUMNS, ())
+    await require_one_cluster(target)
 
     async with zookeeper_session(zookeeper, target) as zk:
         if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:

@@ -162,7 +162,8 @@ async def measure(
             await consume(connector, topic, messages, interval_ms)
     finally:
         if is_new:
-            async with connected(attrs.evolve(target, bootstrap=bootstrap)) as sessions:
+            known = attrs.evolve(target, bootstrap=bootstrap)
+            async with connected(known, asks_brokers=True) as sessions:
                 # Brokers before 1.1 delete no groups: its offsets expire.
                 with contextlib.suppress(UnsupportedApi):
                     await sessions.admin.delete_groups([settings["group.id"]])
