@@ -167,11 +167,9 @@ def test_kafkas_spelling_deletes_with_the_coordinator_alone(
 @pytest.mark.parametrize(
     "words",
     [
-        "delete {}",
-        "list",
-        "describe {}",
-        "migrate plan {} --to kafka",
-        "delete-offsets {} --topic t",
+        *("delete {}", "list", "describe {}", "delete-offsets {} --topic t", "verify-rebalance {}"),
+        *("migrate plan {} --to kafka", "export {} --store zookeeper"),
+        *("consume --topic t --group {}", "consume --topic t --group {} --delete-consumer-offsets"),
     ],
 )
 async def test_addresses_of_two_clusters_are_refused(
