@@ -36,6 +36,8 @@ from protocol.topic_partition import TopicPartition
 
 COPY_COMPLETE = "copy-complete"
 """The mark of a future log that lacks nothing. Kafka ignores files of this name."""
+MOST_PREFERRED = 50_000
+"""Logs that do not exist yet for which a directory is kept: those that were named last."""
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +152,9 @@ class FutureLogs:
         # Remember the directory, unless the log is there or on its way.
         if topic_partition not in log_dir.logs and topic_partition not in log_dir.futures:
             self.preferred[topic_partition] = log_dir
+            # Nobody may ever create them (fault strangers-18).
+            if len(self.preferred) > MOST_PREFERRED:
+                del self.preferred[next(iter(self.preferred))]
 
     def create(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.long_answers import AnswerBytes, LongAnswer
 from broker.network.request_context import RequestContext
 from broker.replication.directory_moves import DirectoryMoves
@@ -23,6 +25,10 @@ from protocol.topic_partition import TopicPartition
 
 REPLICAS_A_TURN = 50
 """Replicas that are read from the request, or begin to move, in one turn of the loop."""
+LINKS_A_STEP = 10
+"""Parts of a path that are looked up, for they may be links, in the time of one replica."""
+MOST_PATH_BYTES = 4096
+"""Linux opens no longer path."""
 
 
 def handle(
@@ -47,7 +53,9 @@ def handle(
     def respond_late() -> Outcome:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
 
-    return deferred.respond_in_turns(move_more, timeout_ms, respond_late)
+    # Or all clients would have their turns at the same time (fault strangers-18, was: None).
+    asking = owner_of(context)
+    return deferred.respond_in_turns(move_more, timeout_ms, respond_late, asking)
 
 
 def _move_all(
@@ -59,10 +67,15 @@ def _move_all(
     """Add the result of each replica to `results`, by topic, in steps of one replica."""
     paths: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
+        # Once, and not for each replica: 16,000 parts took 0.3 s (fault strangers-18, was: 0).
+        links = directory.path.count("/")
+        for _ in range(0, links, LINKS_A_STEP):
+            yield
+        path = _real_path(directory.path)
         for topic in directory.topics:
             of_topic = paths.setdefault(topic.name, {})
             for index in topic.partitions:
-                of_topic[index] = directory.path
+                of_topic[index] = path
                 yield
 
     size = AnswerBytes()
@@ -75,6 +88,14 @@ def _move_all(
             yield
         encoded: Any = partitions.array()
         results.append(AlterReplicaLogDirsResponseTopic(topic_name=name, partitions=encoded))
+
+
+def _real_path(path: str) -> str:
+    """Return the path by which the log manager knows a directory; that of none is shortened."""
+    # A null byte is in the name of none.
+    if len(path) > MOST_PATH_BYTES or "\0" in path:
+        return path[:100]
+    return os.path.realpath(path)
 
 
 def _move(moves: DirectoryMoves, topic_partition: TopicPartition, path: str) -> ErrorCode:

@@ -8,6 +8,7 @@ from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.handlers.acl_words import NO_AUTHORIZER, UNKNOWN_WORD, read_binding
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.long_answers import LongAnswer
 from broker.network.request_context import RequestContext
 from broker.process.loop_turns import LoopTurns
@@ -59,6 +60,10 @@ def handle(
         results |= known
         return CreateAclsResponse(results=list(map(_result, results.values())))
 
+    # Or all clients would have their turns at the same time (fault strangers-18).
+    if len(request.creations) > ACLS_A_TURN:
+        in_line = deferred.in_line(create, owner_of(context))
+        return deferred.respond(in_line, timeout_ms, late)
     return deferred.respond(create(), timeout_ms, late)
 
 

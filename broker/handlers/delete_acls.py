@@ -8,6 +8,7 @@ from broker.authorization.acl_authorizer import AclAuthorizer, Deleted
 from broker.handlers.acl_words import NO_AUTHORIZER, UNKNOWN_WORD, read_filter
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import owner_of
 from broker.network.long_answers import LongAnswer
 from broker.network.request_context import RequestContext
 from broker.process.loop_turns import LoopTurns
@@ -68,6 +69,10 @@ def handle(
         }
         return DeleteAclsResponse(filter_results=list(results.values()))
 
+    # Or all clients would have their turns at the same time (fault strangers-18).
+    if len(request.filters) > ACLS_A_TURN:
+        in_line = deferred.in_line(delete, owner_of(context))
+        return deferred.respond(in_line, timeout_ms, late)
     return deferred.respond(delete(), timeout_ms, late)
 
 

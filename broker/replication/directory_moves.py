@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -66,7 +65,7 @@ class DirectoryMoves:
     """By directory: the replicas to be moved there, the first one now."""
 
     def move(self, tp: TopicPartition, path: str) -> None:
-        """Start to move a replica to a directory; the one it is in ends a move.
+        """Start to move a replica to a directory by its real path; the one it is in ends a move.
 
         Raises ApiError, REPLICA_NOT_AVAILABLE for a replica that is not here. Its directory is kept
         for when it is created.
@@ -80,13 +79,7 @@ class DirectoryMoves:
         if partition is not None and partition.log.is_held:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp}: a move is about to end")
 
-        # The log manager knows directories by their real paths.
-        try:
-            real_path = os.path.realpath(path)
-        except ValueError as error:
-            # A null byte: no directory has such a name.
-            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r}: {error}") from error
-        logs.set_target_directory(tp, real_path)
+        logs.set_target_directory(tp, path)
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.alter_replica_log_dirs import REPLICAS_A_TURN
+from broker.handlers.alter_replica_log_dirs import LINKS_A_STEP, REPLICAS_A_TURN
+from core_log import future_logs
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
@@ -102,3 +103,53 @@ async def test_very_many_replicas_are_read_and_moved_some_of_them_a_turn() -> No
     assert turns >= 3 * len(many) // REPLICAS_A_TURN
     await stage.spawned.ended()
     assert stage.place() == B
+
+
+async def count_turns(stage: DirectoryStage, request: AlterReplicaLogDirsRequest) -> int:
+    """Return the turns of the loop that pass until the response."""
+    wait = stage.answer(request)
+    turns = 0
+    while wait.try_complete(False) is None:
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+@pytest.mark.fault("strangers-18")
+@pytest.mark.virtual_time
+async def test_the_parts_of_a_path_are_work_too_and_a_path_is_looked_up_once() -> None:
+    stage = three_directories()
+    many = range(2 * REPLICAS_A_TURN)
+    short = await count_turns(stage, request_of(("/elsewhere", "t", many)))
+    parts = 50 * LINKS_A_STEP * REPLICAS_A_TURN
+    long = await count_turns(stage, request_of(("/x" * parts, "t", many)))
+    assert long - short == 50
+
+
+@pytest.mark.fault("strangers-18")
+@pytest.mark.virtual_time
+async def test_a_client_has_its_turns_in_one_line() -> None:
+    stage = three_directories()
+    request = request_of((B, "t", range(10 * REPLICAS_A_TURN)))
+    alone = await count_turns(stage, request)
+
+    # Of two requests of one client the second waits for the first.
+    first, second = stage.answer(request), stage.answer(request)
+    turns = 0
+    while second.try_complete(False) is None:
+        await asyncio.sleep(0)
+        turns += 1
+    assert first.try_complete(False) is not None
+    assert turns > 1.5 * alone
+
+
+@pytest.mark.fault("strangers-18")
+@pytest.mark.virtual_time
+async def test_the_directories_of_logs_that_do_not_exist_have_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(future_logs, "MOST_PREFERRED", 5)
+    stage = three_directories()
+    move(stage, (B, "u", range(20)))
+    kept = stage.replicas.manager.logs.futures.preferred
+    assert [partition.partition for partition in kept] == [15, 16, 17, 18, 19]
