@@ -15,7 +15,7 @@ from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
 from clients.kgroup.events import Age
-from clients.watching.history import history_path
+from clients.watching.history import history_place
 from clients.watching.recorder import Recorder, open_history
 
 INTERVAL_S = 10
@@ -84,8 +84,8 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
                 try:
                     # The cluster's id names the file.
                     if recorder is None:
-                        path = await history_path(sessions.admin, data)
-                        file = files.enter_context(open_history(path, keep_ms))
+                        path, cluster_id = await history_place(sessions.admin, data)
+                        file = files.enter_context(open_history(path, cluster_id, keep_ms))
                         say(f"recording to {path}")
                         recorder = Recorder(sessions, file)
                     await recorder.look()

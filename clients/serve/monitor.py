@@ -31,7 +31,8 @@ from clients.watching.commit_history import (
 )
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.watching.health import WINDOW_MS, health_items
-from clients.watching.history import history_path
+from clients.watching.history import history_place
+from clients.watching.history_file import HistoryUnreadable
 from clients.watching.recorder import Recorder, open_history
 from clients.watching.zookeeper_watch import GroupInZooKeeper
 from offsets.records import GroupMetadata
@@ -83,7 +84,7 @@ class Monitor:
         while True:
             try:
                 await self.look()
-            except KgroupError as error:
+            except (KgroupError, HistoryUnreadable) as error:
                 self.error = str(error)
             except Exception as error:
                 # A full disk, or a bug: what is shown gets older, and has to say so.
@@ -95,8 +96,9 @@ class Monitor:
     async def look(self) -> None:
         """Read what is new. Raises KgroupError."""
         if self.recorder is None:
-            self.cluster_id = (await self.sessions.admin.describe_cluster()).cluster_id or ""
-            file = open_history(await history_path(self.sessions.admin, self.data), self.keep_ms)
+            path, cluster_id = await history_place(self.sessions.admin, self.data)
+            self.cluster_id = cluster_id or ""
+            file = open_history(path, cluster_id, self.keep_ms)
             self.recorder = Recorder(self.sessions, file)
             self.recorder.watch.max_requests_per_second = self.max_requests_per_second
 

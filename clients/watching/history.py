@@ -98,12 +98,13 @@ class History:
         )
 
 
-async def history_path(admin: Admin, data: Path | None) -> Path:
-    """Return the file of the cluster's history: the one that is named, or the default one."""
-    if data is not None:
-        return data
+async def history_place(admin: Admin, data: Path | None) -> tuple[Path, str | None]:
+    """Return the file of the cluster's history, the one that is named or the default one, and the
+    cluster's id."""
     cluster_id = (await admin.describe_cluster()).cluster_id
-    return default_path(os.environ.get("XDG_DATA_HOME"), Path.home(), cluster_id)
+    if data is None:
+        data = default_path(os.environ.get("XDG_DATA_HOME"), Path.home(), cluster_id)
+    return data, cluster_id
 
 
 async def read_history(
@@ -166,10 +167,11 @@ async def read_history(
             sources.append("ZooKeeper")
 
     # What was recorded has the logs' ends too.
-    path = await history_path(admin, data)
+    path, cluster_id = await history_place(admin, data)
     recorded: list[tuple[int, int]] = []
     if data is not None or path.exists():
         with HistoryFile(path) as file:
+            file.require_cluster(cluster_id)
             names = commits.keys() | (file.groups() if is_refused else set())
             for group_id in wanted if wanted is not None else names:
                 for commit in file.commits(group_id, since_ms):

@@ -32,6 +32,7 @@ create table if not exists ends (
 ) without rowid;
 create index if not exists ends_by_time on ends (at_ms);
 create table if not exists recordings (began_ms integer primary key, until_ms integer not null);
+create table if not exists cluster (id text primary key);
 """
 
 
@@ -66,6 +67,25 @@ class HistoryFile:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    def require_cluster(self, cluster_id: str | None, *, claims: bool = False) -> None:
+        """Refuse the history of another cluster; None does not know which it is.
+
+        A recorder `claims` one that says of no cluster yet that it is of it. Raises
+        HistoryUnreadable.
+        """
+        if cluster_id is None:
+            return
+        found = self._db.execute("select id from cluster").fetchone()
+        # Commits of two clusters would be taken for those of one (fault strangers-19).
+        if found is not None and found[0] != cluster_id:
+            raise HistoryUnreadable(
+                f"{self.path}: history of cluster {found[0]}, and this is {cluster_id}; name "
+                "another file with --data"
+            )
+        if found is None and claims:
+            with self._db:
+                self._db.execute("insert into cluster values (?)", (cluster_id,))
 
     def append(
         self,

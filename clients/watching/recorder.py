@@ -17,10 +17,16 @@ TRIM_ROUNDS = 60
 """Rounds between two looks at what is too old."""
 
 
-def open_history(path: Path, keep_ms: int = KEEP_MS) -> HistoryFile:
-    """Open a history to write, and make its directory."""
+def open_history(path: Path, cluster_id: str | None, keep_ms: int = KEEP_MS) -> HistoryFile:
+    """Open a cluster's history to write, and make its directory. Raises HistoryUnreadable."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return HistoryFile(path, keep_ms=keep_ms)
+    file = HistoryFile(path, keep_ms=keep_ms)
+    try:
+        file.require_cluster(cluster_id, claims=True)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _now_ms() -> int:

@@ -159,3 +159,18 @@ def test_history_is_complete_back_to_the_first_gap_between_recordings() -> None:
     assert complete_since([(50, 100), (30, 60), (10, 20)]) == 30
     assert complete_since([(50, 100)]) == 50
     assert complete_since([(50, 100), (0, 40)]) == 50
+
+
+@pytest.mark.fault("strangers-19")
+def test_the_history_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    with HistoryFile(tmp_path / "h") as file:
+        # Who reads does not say whose it is, nor does who does not know.
+        file.require_cluster("b")
+        file.require_cluster(None, claims=True)
+        file.require_cluster("a", claims=True)
+    with HistoryFile(tmp_path / "h") as file:
+        file.require_cluster("a")
+        file.require_cluster(None)
+        for claims in (False, True):
+            with pytest.raises(HistoryUnreadable, match="history of cluster a, and this is b"):
+                file.require_cluster("b", claims=claims)
