@@ -418,16 +418,27 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         again: dict[TopicPartition, int] = {}
         # A place beyond the log's end would hide all that is written below it (fault core-R5).
-        again |= self._places_after_loss(shorter, replaced, ends)
+        again |= self._places_after_loss(shorter, replaced, begin, ends)
         return at_least(ends, begin), again
 
     def _places_after_loss(
-        self, shorter: Collection[TopicPartition], replaced: set[TopicPartition], ends: Offsets
+        self,
+        shorter: Collection[TopicPartition],
+        replaced: set[TopicPartition],
+        begin: Offsets,
+        ends: Offsets,
     ) -> dict[TopicPartition, int]:
         """Return the start of logs whose topic was created again, and the end of others."""
         if not shorter and not replaced:
             return {}
         made_again = replaced | self._log.made_again(shorter)
+        # One log tells it of the others, which may be longer by now (fault strangers-20).
+        topics = {partition.topic for partition in made_again}
+        others = {p for p in begin.keys() & ends.keys() if p.topic in topics} - made_again
+        for partition in sorted(others.difference(shorter)):
+            loss = f"the topic of {partition} was created again after offset {begin[partition]}"
+            report_data_loss(loss, fail=self._options.fail_on_data_loss)
+        made_again |= others
         places = {p: ends[p] for p in shorter} | self._log.earliest(made_again)
         self._log.forget_replaced()
         return places

@@ -263,14 +263,19 @@ def test_a_log_that_lost_its_end_is_read_on_from_there_if_told_so(
 
 
 @pytest.mark.fault("core-R5")
-def test_a_topic_that_was_created_again_is_read_from_its_start_if_told_so(topic: Topic) -> None:
+@pytest.mark.fault("strangers-20")
+def test_a_topic_that_was_created_again_is_read_from_its_start_if_told_so(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
     reader = topic.reader(failOnDataLoss="false")
     topic.brokers.leader_epoch = 0
     reader.latestOffset(place(200, 50), ALL)
     topic.now_s += TRUNCATION_GRACE_S
     end, read = batch(reader, place(200, 50))
-    assert (end, read) == (place(0, 50), [])
-    assert batch(reader, end) == (place(100, 50), [(0, 0, 100)])
+    # The shorter log tells it of the other, too, which is as long as what was read.
+    assert (end, read) == (place(0, 10), [])
+    assert "the topic of t-1 was created again after offset 50" in caplog.text
+    assert batch(reader, end) == (place(100, 50), [(0, 0, 100), (1, 10, 50)])
 
 
 @pytest.mark.fault("core-R5")
