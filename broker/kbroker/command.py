@@ -44,6 +44,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from core_log.meta_properties import InconsistentMetaProperties
     from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.errors import ApiError
+    from protocol.primitives import WireError
     from protocol.records.compression import CompressionUnavailable
     from protocol.settings import SettingError
     from zk.api import ZkError
@@ -51,6 +52,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from zk.znodes import ZnodeError
 
     return (
+        WireError,  # a number that no request has room for
         AlreadyRegistered,
         ApiError,
         BrokerStopped,

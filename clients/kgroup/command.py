@@ -74,11 +74,13 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from clients.watching.history_file import HistoryUnreadable
     from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.errors import ApiError
+    from protocol.primitives import WireError
     from zk.api import ZkError
     from zk.znodes import ZnodeError
 
     return (
         KgroupError,
+        WireError,  # a number that no request has room for
         ApiError,
         ZkError,
         ZnodeError,
