@@ -487,7 +487,7 @@ class CoordinatorSide:
     async def _watch_missing_topics(self) -> None:
         """Look for topics that do not exist yet, as often as for leaders: who waits wants them.
 
-        And for those that have fewer partitions than we, the leader, have assigned.
+        And for those that have other partitions than we, the leader, have assigned.
         """
         while True:
             await asyncio.sleep(self.config.refresh_leader_backoff_ms / 1000)
@@ -499,17 +499,17 @@ class CoordinatorSide:
                 for topic in self._missing
                 if errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION).retriable
             ]
-            # Where partitions are gone, fetchers have read the metadata since.
+            # Where a partition is gone, or led by another, fetchers have read the metadata since.
             known = self._cluster.view.topics
-            fewer = [
+            other = [
                 topic
                 for topic, count in self._assigned.items()
-                if topic in known and len(known[topic]) < count
+                if count and topic in known and len(known[topic]) != count
             ]
-            if member is None or not (missing or fewer):
+            if member is None or not (missing or other):
                 continue
             try:
-                await self._compare_partitions(member, [*missing, *fewer])
+                await self._compare_partitions(member, [*missing, *other])
             except (ClientError, ApiError) as error:
                 logger.debug("group %s: cannot look for topics: %s", self.config.group_id, error)
 

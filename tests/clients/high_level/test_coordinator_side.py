@@ -576,7 +576,10 @@ def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
     play(scene)
 
 
-def test_leader_notices_soon_that_a_topic_was_made_again_with_fewer_partitions() -> None:
+@pytest.mark.parametrize("partitions", [2, 8])
+def test_leader_notices_soon_that_a_topic_was_made_again_with_other_partitions(
+    partitions: int,
+) -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
         nothing = encode_assignment(Assignment(()))
         broker.answers |= {
@@ -586,11 +589,11 @@ def test_leader_notices_soon_that_a_topic_was_made_again_with_fewer_partitions()
         }
         broker.topics["t"] = 4
         await connector.create_message_streams({"t": 1})
-        broker.topics["t"] = 2
+        broker.topics["t"] = partitions
         side = connector._side
         assert isinstance(side, CoordinatorSide)
         # As fetchers do that meet a partition which is gone, for as long as it is.
-        while len(side._cluster.view.topics["t"]) > 2:
+        while len(side._cluster.view.topics["t"]) != partitions:
             await side._cluster.refresh(["t"])
         _, _, again = await broker.received(ApiKey.JOIN_GROUP, 3)
         assert again.reason == "the partitions of t have changed"
