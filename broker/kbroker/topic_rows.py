@@ -72,7 +72,8 @@ def build_topic_item(
 
 def is_under_replicated(partition: Item) -> bool:
     """True if a replica is not in sync."""
-    return len(partition["isr"]) < len(partition["replicas"])
+    # Without a leader, "isr" has those that were in sync last.
+    return is_unavailable(partition) or len(partition["isr"]) < len(partition["replicas"])
 
 
 def is_unavailable(partition: Item) -> bool:
@@ -82,12 +83,12 @@ def is_unavailable(partition: Item) -> bool:
 
 def is_under_min_isr(partition: Item) -> bool:
     """True if fewer replicas are in sync than acks=all needs: such a produce fails."""
-    return len(partition["isr"]) < int(partition["min_isr"])
+    return is_unavailable(partition) or len(partition["isr"]) < int(partition["min_isr"])
 
 
 def is_at_min_isr(partition: Item) -> bool:
     """True if one in-sync replica less would be too few for acks=all."""
-    return len(partition["isr"]) == int(partition["min_isr"])
+    return not is_unavailable(partition) and len(partition["isr"]) == int(partition["min_isr"])
 
 
 FILTERS: Mapping[str, Filter] = {

@@ -50,7 +50,9 @@ def test_a_topic_that_is_about_to_go_says_so() -> None:
     assert format_topic_line(item).endswith("\tConfigs: \tMarkedForDeletion: true")
 
 
-@pytest.mark.parametrize(("min_isr", "under", "at"), [(1, [], [0]), (2, [0], [1]), (3, [0, 1], [])])
+@pytest.mark.parametrize(
+    ("min_isr", "under", "at"), [(1, [1], [0]), (2, [0, 1], []), (3, [0, 1], [])]
+)
 def test_partitions_are_told_apart_by_how_many_must_be_in_sync(
     min_isr: int, under: list[int], at: list[int]
 ) -> None:
@@ -76,8 +78,8 @@ def test_the_cluster_names_controller_epoch_and_partitions_in_trouble() -> None:
     assert format_summary(item).splitlines() == [
         "Cluster: c1",
         "Controller: broker 0, epoch 7",
-        "Under-replicated partitions: flights-0",
-        "Under-min-ISR partitions: flights-0",
+        "Under-replicated partitions: flights-0, flights-1",
+        "Under-min-ISR partitions: flights-0, flights-1",
         "Offline partitions: flights-1",
         "Not led by the preferred leader: none",
         "Log directories that refuse writes: not known",
