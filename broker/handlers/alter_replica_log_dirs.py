@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -12,7 +11,7 @@ from broker.network.dispatch import Outcome
 from broker.network.fair_line import owner_of
 from broker.network.long_answers import AnswerBytes, LongAnswer
 from broker.network.request_context import RequestContext
-from broker.replication.directory_moves import DirectoryMoves
+from broker.replication.directory_moves import DirectoryMoves, real_path
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -27,8 +26,6 @@ REPLICAS_A_TURN = 50
 """Replicas that are read from the request, or begin to move, in one turn of the loop."""
 LINKS_A_STEP = 10
 """Parts of a path that are looked up, for they may be links, in the time of one replica."""
-MOST_PATH_BYTES = 4096
-"""Linux opens no longer path."""
 
 
 def handle(
@@ -71,7 +68,7 @@ def _move_all(
         links = directory.path.count("/")
         for _ in range(0, links, LINKS_A_STEP):
             yield
-        path = _real_path(directory.path)
+        path = real_path(directory.path)
         for topic in directory.topics:
             of_topic = paths.setdefault(topic.name, {})
             for index in topic.partitions:
@@ -88,14 +85,6 @@ def _move_all(
             yield
         encoded: Any = partitions.array()
         results.append(AlterReplicaLogDirsResponseTopic(topic_name=name, partitions=encoded))
-
-
-def _real_path(path: str) -> str:
-    """Return the path by which the log manager knows a directory; that of none is shortened."""
-    # A null byte is in the name of none.
-    if len(path) > MOST_PATH_BYTES or "\0" in path:
-        return path[:100]
-    return os.path.realpath(path)
 
 
 def _move(moves: DirectoryMoves, topic_partition: TopicPartition, path: str) -> ErrorCode:

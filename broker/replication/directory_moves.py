@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -42,10 +43,20 @@ PAUSE_S = 0.1
 """Pause before the quota is checked again."""
 RETRY_S = 1.0
 """Pause before a replica is tried again whose copying failed."""
+MOST_PATH_BYTES = 4096
+"""Linux opens no longer path."""
 
 EXPECTED = (ApiError, CorruptRecord, OSError, UnexpectedAppendOffset)
 
 logger = logging.getLogger(__name__)
+
+
+def real_path(path: str) -> str:
+    """Return the path by which the log manager knows a directory; that of none is shortened."""
+    # A null byte is in the name of none.
+    if len(path) > MOST_PATH_BYTES or "\0" in path:
+        return path[:100]
+    return os.path.realpath(path)
 
 
 @attrs.define(eq=False)

@@ -389,8 +389,9 @@ def target_of(context: click.Context, chosen: Mapping[str, Any]) -> Target:
     timeout_ms = chosen["timeout"]
 
     def nearest(name: str, setting: str) -> str | None:
-        address: str | None = chosen[name]
-        if context.get_parameter_source(name) is typed:
+        # An empty one takes that of the environment away.
+        address: str | None = chosen[name] or None
+        if address is not None and context.get_parameter_source(name) is typed:
             return address
         # Those of the file and of the environment may be of other clusters (fault strangers-17).
         if is_named:

@@ -67,6 +67,7 @@ BOTH = {"KGROUP_BOOTSTRAP_SERVER": "env:1", "KGROUP_ZOOKEEPER": "env:2"}
         ("--command-config FILE", BOTH, f"file:1 file:2 5000 {OTHERS}"),
         ("--command-config FILE -b mine:1", BOTH, f"mine:1 file:2 5000 {OTHERS}"),
         ("-b mine:1", BOTH, "mine:1 env:2 5000"),
+        ("--bootstrap-server=", BOTH, "None env:2 5000"),
     ],
 )
 @pytest.mark.fault("strangers-17")
