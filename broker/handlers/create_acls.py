@@ -60,7 +60,7 @@ def handle(
         results |= known
         return CreateAclsResponse(results=list(map(_result, results.values())))
 
-    # Or all clients would have their turns at the same time (fault strangers-18).
+    # Or all clients would have their turns at the same time.
     if len(request.creations) > ACLS_A_TURN:
         in_line = deferred.in_line(create, owner_of(context))
         return deferred.respond(in_line, timeout_ms, late)

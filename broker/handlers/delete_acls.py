@@ -69,7 +69,7 @@ def handle(
         }
         return DeleteAclsResponse(filter_results=list(results.values()))
 
-    # Or all clients would have their turns at the same time (fault strangers-18).
+    # Or all clients would have their turns at the same time.
     if len(request.filters) > ACLS_A_TURN:
         in_line = deferred.in_line(delete, owner_of(context))
         return deferred.respond(in_line, timeout_ms, late)
