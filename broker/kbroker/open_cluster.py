@@ -8,6 +8,7 @@ other cases the command sends requests to the brokers, which check more and repo
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import click
 from click.core import ParameterSource
 
@@ -24,6 +25,9 @@ async def open_cluster(
 ) -> AsyncIterator[ClusterAccess]:
     """Connect in the way that the current command line asks for. Raises as `connected`."""
     is_by_zookeeper = names_zookeeper_alone(click.get_current_context())
+    if is_by_zookeeper:
+        # The environment's brokers may be of another cluster, and are not asked.
+        target = attrs.evolve(target, bootstrap=None)
     async with connected(
         target,
         brokers=not is_by_zookeeper,

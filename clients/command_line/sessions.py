@@ -84,7 +84,7 @@ async def connected(
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings, waits_for_dead=waits_for_dead))
-        if zk is not None and target.bootstrap is not None and brokers:
+        if zk is not None and target.bootstrap is not None:
             await _require_one_cluster(admin, zk, target)
         yield Sessions(admin, zk, zk_failure)
 

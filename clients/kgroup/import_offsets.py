@@ -19,7 +19,7 @@ from clients.command_line.output import (
     target_options,
     zookeeper_address,
 )
-from clients.command_line.sessions import Sessions, connected, require_one_cluster
+from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
@@ -142,8 +142,6 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
     for offset in sorted(job.offsets, key=_place):
         by_group.setdefault(offset.group, []).append(offset)
 
-    if not job.needs_brokers:
-        await require_one_cluster(target)
     async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
         several = len(by_group) > 1 and not job.dry_run
