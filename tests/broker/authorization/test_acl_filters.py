@@ -85,3 +85,18 @@ def test_an_acl_takes_one_look_up_for_all_filters_of_a_kind(filters: list[AclFil
     prefix = ResourcePattern(ResourceType.TOPIC, "ab", PatternType.PREFIXED)
     assert index_of(filters).of(prefix).look_ups == 1
     assert index_of(filters).of(ResourcePattern(ResourceType.GROUP, "x")).look_ups <= 1
+
+
+@pytest.mark.fault("strangers-11")
+def test_names_that_a_prefix_concerns_count_by_the_thousand_and_are_not_gone_through_again() -> (
+    None
+):
+    index = index_of(
+        [AclFilter(ResourceType.TOPIC, f"ab{n}", PatternType.MATCH) for n in range(3000)]
+    )
+    entry = AclEntry("User:a", Operation.READ, Permission.ALLOW, "*")
+    for prefix, first in ("a", 0), ("ab2", 2), ("ab29", 29), ("b", None):
+        choosing = index.of(ResourcePattern(ResourceType.TOPIC, prefix, PatternType.PREFIXED))
+        assert choosing.first(entry) == first
+        # A turn of the loop would have 1,000 such entries, each of which looks at 3,000 names.
+        assert choosing.look_ups >= 4
