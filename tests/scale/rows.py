@@ -47,6 +47,11 @@ from protocol.messages.offset_delete import (
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.scale.stage import GROUP, TIMEOUT_MS, TOPIC, Row, Stage, produce_request
 
@@ -160,6 +165,21 @@ async def delete_records(stage: Stage) -> None:
         )
     )
     assert {p.error_code for topic in response.topics for p in topic.partitions} == {0}
+
+
+async def write_markers(stage: Stage) -> None:
+    """End a transaction in all partitions that no coordinator knows, as a tool does."""
+    topics = [WritableTxnMarkerTopic(name=TOPIC, partition_indexes=list(range(stage.size)))]
+    marker = WritableTxnMarker(
+        producer_id=7,
+        producer_epoch=0,
+        transaction_result=False,
+        topics=topics,
+        coordinator_epoch=0,
+    )
+    response = await stage.ask(WriteTxnMarkersRequest(markers=[marker]))
+    results = [p for topic in response.markers[0].topics for p in topic.partitions]
+    assert {result.error_code for result in results} == {0}
 
 
 async def elect_leaders(stage: Stage) -> None:
@@ -502,6 +522,12 @@ ROWS = (
     Row("Fetch that waits for all partitions", wait_for_bytes, make_partitions),
     Row("ListOffsets of all partitions", list_offsets, make_records),
     Row("DeleteRecords of all partitions, three replicas", delete_records, make_records, brokers=3),
+    Row(
+        "WriteTxnMarkers for all partitions, three replicas",
+        write_markers,
+        make_partitions,
+        brokers=3,
+    ),
     Row("ElectLeaders of all partitions", elect_leaders, make_partitions, brokers=3),
     Row("OffsetCommit of all partitions", commit, make_offsets),
     Row("OffsetFetch of all partitions", fetch_offsets, make_offsets),

@@ -81,10 +81,11 @@ class FetchingPair:
         self.loop._connection = self
         work = self.loop._round()
         try:
-            work.send(None)
+            while True:
+                # A turn of the loop; what waits for more than the next turn yields a future.
+                assert work.send(None) is None, "the round waits"
         except StopIteration:
             return
-        raise AssertionError("the round waits")
 
     def append(self, number: int) -> None:
         """Append a record to a partition."""

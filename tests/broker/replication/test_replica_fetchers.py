@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.replication.leader_fetcher import FetcherConfig
+from broker.replication.replica_fetchers import PARTITIONS_A_TURN
 from core_log.config import LogConfig
 from core_log.log import Log
 from core_log.log_work import LogWork
@@ -21,6 +22,7 @@ from protocol.messages.fetch import (
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
 )
+from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, AtOnce
 from tests.broker.replication.scripted_leader import (
     EPOCH,
@@ -125,6 +127,43 @@ def test_rest_of_an_answer_is_dropped_when_another_epoch_begins_during_a_flush()
         assert (partition.log.log_end_offset, partition.high_watermark) == (1, 0)
 
     follow(leader, story, config=LogConfig(segment_bytes=100))
+
+
+@pytest.mark.fault("strangers-21")
+def test_an_answer_with_news_of_very_many_is_appended_in_turns_of_the_loop() -> None:
+    many = [TopicPartition("t", number) for number in range(3 * PARTITIONS_A_TURN)]
+    news = [part(leader_batch(0, b"a"), index=number) for number in range(len(many))]
+    leader = Leader()
+    in_turns: list[int] = []
+
+    async def story(follower: Follower) -> None:
+        partitions = [follower.partition(tp) for tp in many]
+        last = partitions[-1]
+
+        async def watch() -> None:
+            before = 0
+            while before < len(many) - 1:
+                in_turns.append(len(follower.grown) - before)
+                if before == 0 < len(follower.grown):
+                    # The controller speaks in between: the last part is of no use any more.
+                    last.take_state(state_from_controller(epoch=EPOCH + 1), NOW_MS)
+                    follower.fetchers.stop([last.topic_partition])
+                    follower.fetchers.follow([last])
+                before = len(follower.grown)
+                await asyncio.sleep(0)
+
+        def answer(request: FetchRequest) -> FetchResponse:
+            follower.spawn(watch())
+            return fetch_response(*news)
+
+        leader.will(FetchRequest, answer)
+        follower.fetchers.follow(partitions)
+        await until(lambda: len(leader.fetches) == 2, "not fetched again")
+        assert follower.grown == many[:-1]
+        assert last.log.log_end_offset == 0
+
+    follow(leader, story)
+    assert max(in_turns) <= PARTITIONS_A_TURN
 
 
 def test_an_answer_is_dropped_when_the_log_ends_elsewhere_now() -> None:
