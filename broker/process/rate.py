@@ -10,6 +10,10 @@ from __future__ import annotations
 import attrs
 
 
+MOST_MS = 2**31 - 1
+"""The longest time that a response can name. A tiny quota would ask for a longer one."""
+
+
 @attrs.define
 class _Sample:
     """The sum of one window."""
@@ -49,7 +53,11 @@ class SampledRate:
         rate = 1000 * total / elapsed_ms
         if rate <= bound:
             return 0
-        return round((rate - bound) / bound * elapsed_ms) if bound > 0 else elapsed_ms
+        if bound <= 0:
+            return elapsed_ms
+        # Or nothing could be answered, and what was written would be written again
+        # (fault strangers-23, was: round((rate - bound) / bound * elapsed_ms)).
+        return round(min((rate - bound) / bound * elapsed_ms, MOST_MS))
 
     def _sample(self, now_ms: int) -> _Sample:
         """Return the sample of now: the current one, or the next one when its window is over."""
@@ -113,7 +121,10 @@ class TokenBucket:
         self._fill(rate, now_ms)
         if self._tokens >= 0:
             return 0
-        return round(-self._tokens / rate * 1000) if rate > 0 else self.windows * self.window_ms
+        if rate <= 0:
+            return self.windows * self.window_ms
+        # (fault strangers-23, was: round(-self._tokens / rate * 1000)).
+        return round(min(-self._tokens / rate * 1000, MOST_MS))
 
     def _fill(self, rate: float, now_ms: int) -> None:
         most = self.windows * self.window_ms / 1000 * rate

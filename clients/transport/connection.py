@@ -14,6 +14,7 @@ import random
 import socket
 import ssl
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -21,11 +22,10 @@ import attrs
 from clients.errors import (
     AuthenticationFailed,
     ConnectionFailed,
-    ConnectionRefused,
-    NoSuchAddress,
     RequestTimedOut,
     UnsupportedApi,
 )
+from clients.transport.addresses import Addresses, failure_of
 from clients.transport.broker_versions import versions_of
 from clients.transport.login import Login, log_in
 from protocol.api import find_api, key_of
@@ -58,6 +58,9 @@ connection, and again, and gives it up. Of its own accord it asks after two hour
 some of these options."""
 
 LOGIN_APIS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
+_ADDRESSES = Addresses()
+"""Of all brokers, for all connections of the process."""
 
 _NEWEST_API_VERSIONS = find_api(ApiKey.API_VERSIONS).versions.last
 
@@ -140,55 +143,31 @@ class Connection(asyncio.Protocol):
         `broker_version`; without that setting it is an error, since a broker that is about to stop
         closes connections as well. Without `negotiate` nothing is asked. Connecting, asking and
         each step of a login may take `connect_timeout_ms`, because the system of a stopped process
-        still accepts connections. With `tls` the connection is encrypted, and the broker's
-        certificate compared with `host`. Raises ConnectionFailed, AuthenticationFailed,
-        UnsupportedApi.
+        still accepts connections; several addresses of a name share it. With `tls` the connection
+        is encrypted, and the broker's certificate compared with `host`. Raises ConnectionFailed,
+        AuthenticationFailed, UnsupportedApi.
         """
-        asking_ms = min(request_timeout_ms, connect_timeout_ms)
 
-        async def connect() -> Connection:
-            connection = cls(
-                host,
-                port,
-                client_id=client_id,
-                request_timeout_ms=request_timeout_ms,
-                max_frame_bytes=max_frame_bytes,
-            )
-            await connection._connect(
-                connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes, tls
-            )
-            return connection
-
-        # A failed attempt with version 0 is followed by a connection without ApiVersions.
-        for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
-            connection = await connect()
-            try:
-                await connection._negotiate(first_try, asking_ms)
-            except ConnectionFailed as failure:
-                # Silence is not an old broker's reply; version 0 would only wait as long again. Nor
-                # is an alert of TLS, by which a broker refuses our certificate.
-                if isinstance(failure, RequestTimedOut | AuthenticationFailed):
-                    raise
-                if first_try == 0 and not broker_version:
-                    hint = (
-                        "no response to ApiVersions: is it ZooKeeper's port (--zookeeper), or one "
-                        "with TLS? Before 0.10, set broker.version.fallback"
-                    )
-                    raise ConnectionFailed(host, port, f"{failure.reason}: {hint}") from failure
-            except BaseException:
-                connection.abort("connecting was cancelled or failed")
-                raise
-            else:
-                await connection._begin_session(login, asking_ms)
+        async def open_at(address: str, timeout_ms: int) -> Connection:
+            async def connect() -> Connection:
+                connection = cls(
+                    host,
+                    port,
+                    client_id=client_id,
+                    request_timeout_ms=request_timeout_ms,
+                    max_frame_bytes=max_frame_bytes,
+                )
+                await connection._connect(
+                    address, timeout_ms, send_buffer_bytes, receive_buffer_bytes, tls
+                )
                 return connection
 
-        connection = await connect()
+            asking_ms = min(request_timeout_ms, timeout_ms)
+            connection = await _agree(connect, asking_ms, negotiate, broker_version)
+            await connection._begin_session(login, asking_ms)
+            return connection
 
-        # The broker has named no versions: assume those of `broker_version`.
-        if broker_version:
-            connection.versions = dict(versions_of(broker_version))
-        await connection._begin_session(login, asking_ms)
-        return connection
+        return await _ADDRESSES.try_each(host, port, connect_timeout_ms, open_at)
 
     @property
     def closed(self) -> bool:
@@ -335,6 +314,7 @@ class Connection(asyncio.Protocol):
 
     async def _connect(
         self,
+        address: str,
         timeout_ms: int,
         send_buffer: int,
         receive_buffer: int,
@@ -345,24 +325,16 @@ class Connection(asyncio.Protocol):
                 transport: asyncio.BaseTransport
                 if tls is None:
                     transport, _ = await self._loop.create_connection(
-                        lambda: self, self.host, self.port
+                        lambda: self, address, self.port
                     )
                 else:
-                    transport = await self._connect_tls(tls)
+                    transport = await self._connect_tls(address, tls)
         except TimeoutError:
             raise ConnectionFailed(
                 self.host, self.port, f"not connected within {timeout_ms} ms"
             ) from None
         except (OSError, ValueError, OverflowError) as error:
-            # UnicodeError, a ValueError: no resolver takes the name. OverflowError: the port.
-            reason = getattr(error, "strerror", None) or str(error)
-            # asyncio's own text has the address, which the error names already.
-            if isinstance(error, ConnectionRefusedError):
-                reason = "connection refused: nobody listens there"
-                raise ConnectionRefused(self.host, self.port, reason) from error
-            is_bad_address = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
-            failure = NoSuchAddress if is_bad_address else ConnectionFailed
-            raise failure(self.host, self.port, reason) from error
+            raise failure_of(self.host, self.port, error) from error
 
         # Requests are written whole, so Nagle's algorithm would only delay them.
         sock: socket.socket = transport.get_extra_info("socket")
@@ -379,7 +351,7 @@ class Connection(asyncio.Protocol):
         if receive_buffer >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
-    async def _connect_tls(self, context: ssl.SSLContext) -> asyncio.BaseTransport:
+    async def _connect_tls(self, address: str, context: ssl.SSLContext) -> asyncio.BaseTransport:
         """Return the socket's transport when the handshake is over.
 
         Raises OSError, ValueError, ConnectionFailed and AuthenticationFailed.
@@ -396,7 +368,7 @@ class Connection(asyncio.Protocol):
         from protocol.tls.transport import TlsTransport
 
         layer = TlsTransport(context, self, finish, server_hostname=name)
-        transport, _ = await self._loop.create_connection(lambda: layer, self.host, self.port)
+        transport, _ = await self._loop.create_connection(lambda: layer, address, self.port)
 
         try:
             await asyncio.wait([secured, self._lost], return_when=asyncio.FIRST_COMPLETED)
@@ -607,3 +579,43 @@ def _is_refused_version(frame: Buffer) -> bool:
     """Return whether an ApiVersions response is error 35, which has the format of version 0."""
     # The correlation id takes four bytes; the error code follows.
     return bytes(frame[4:6]) == b"\x00\x23"
+
+
+async def _agree(
+    connect: Callable[[], Awaitable[Connection]],
+    asking_ms: int,
+    negotiate: bool,
+    broker_version: str,
+) -> Connection:
+    """Return a connection whose broker has named its versions, or is taken for an old one.
+
+    `connect` makes a new connection. Raises ConnectionFailed.
+    """
+    # A failed attempt with version 0 is followed by a connection without ApiVersions.
+    for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
+        connection = await connect()
+        try:
+            await connection._negotiate(first_try, asking_ms)
+        except ConnectionFailed as failure:
+            # Silence is not an old broker's reply; version 0 would only wait as long again. Nor
+            # is an alert of TLS, by which a broker refuses our certificate.
+            if isinstance(failure, RequestTimedOut | AuthenticationFailed):
+                raise
+            if first_try == 0 and not broker_version:
+                hint = (
+                    "no response to ApiVersions: is it ZooKeeper's port (--zookeeper), or one "
+                    "with TLS? Before 0.10, set broker.version.fallback"
+                )
+                reason = f"{failure.reason}: {hint}"
+                raise ConnectionFailed(failure.host, failure.port, reason) from failure
+        except BaseException:
+            connection.abort("connecting was cancelled or failed")
+            raise
+        else:
+            return connection
+
+    connection = await connect()
+    # The broker has named no versions: assume those of `broker_version`.
+    if broker_version:
+        connection.versions = dict(versions_of(broker_version))
+    return connection

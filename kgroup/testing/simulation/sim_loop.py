@@ -15,6 +15,7 @@ import contextlib
 import contextvars
 import functools
 import heapq
+import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import count
@@ -223,6 +224,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         if host is None or port is None or ssl:
             raise ValueError("a simulated connection takes a host and a port, and has no TLS")
         return await self.world.network.connect(self.process, protocol_factory, host, port)
+
+    async def getaddrinfo(self, host: Any, port: Any, **unused: Any) -> Any:
+        """Return the name itself: a simulated host has one address."""
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port))]
 
     def add_reader(  # type: ignore[override]
         self, fd: Any, callback: Callable[..., Any], *args: Any

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.process.rate import SampledRate, TokenBucket
+from broker.process.rate import MOST_MS, SampledRate, TokenBucket
 
 
 def recorded(*values: tuple[int, float]) -> SampledRate:
@@ -82,3 +82,15 @@ def test_tokens_never_exceed_the_burst() -> None:
     bucket.take(0, 2, 0)
     bucket.take(21, 2, 1_000_000)
     assert bucket.is_in_debt(2, 1_000_000)
+
+
+@pytest.mark.fault("strangers-23")
+@pytest.mark.parametrize("bound", [1.0, 1e-6, 5e-324])
+def test_no_time_is_longer_than_a_response_can_name(bound: float) -> None:
+    rate = SampledRate()
+    rate.record(1e12, 0)
+    assert rate.excess_ms(bound, 0) == MOST_MS == 2**31 - 1
+
+    bucket = TokenBucket()
+    bucket.take(1e12, bound, 0)
+    assert bucket.debt_ms(bound, 0) == MOST_MS

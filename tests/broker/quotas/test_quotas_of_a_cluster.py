@@ -11,11 +11,13 @@ import pytest
 
 from clients.admin import Admin, NewTopic
 from clients.admin.client_quotas import ANY
-from clients.errors import ConnectionFailed
+from clients.errors import ConnectionFailed, DeliveryTimedOut
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
 from clients.transport.connection import Connection
 from kgroup import ConsumerConnector, Producer
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
+from protocol.special_values import LATEST_TIME
+from protocol.topic_partition import TopicPartition
 from zk.znodes import ClientEntity, ConfigChange, EntityConfig
 
 MINUTE_S = 60.0
@@ -80,6 +82,37 @@ def test_a_producer_is_held_at_its_rate() -> None:
 
     sent = on_a_cluster(story, t=1)
     assert sent == pytest.approx(RATE * MINUTE_S, rel=0.05)
+
+
+@pytest.mark.fault("strangers-23")
+@pytest.mark.fault("strangers-24")
+def test_a_producer_with_next_to_no_quota_writes_once_and_its_close_ends() -> None:
+    """The usual way to stop a client."""
+
+    async def story(cluster: Cluster, admin: Admin) -> tuple[int, float]:
+        await set_quota(admin, ETL, producer_byte_rate=1)
+        settings = {"bootstrap.servers": cluster.bootstrap, "client.id": "etl", **CLIENT}
+        settings["delivery.timeout.ms"] = 40_000
+        loop = asyncio.get_running_loop()
+        # The last ones are to be silent for more than 2 ** 31 ms, the most that can be said.
+        for _ in range(240):
+            async with Producer(settings) as producer:
+                await producer.send_and_wait("t", bytes(10_000))
+
+        async with Producer(settings) as producer:
+            await producer.send_and_wait("t", b"the last one")
+            # Nobody reads it for 24 days.
+            later = await producer.send("t", b"later")
+            with pytest.raises(DeliveryTimedOut):
+                await later
+            began_s = loop.time()
+        took_s = loop.time() - began_s
+        ends = await admin.list_offsets({TopicPartition("t", 0): LATEST_TIME})
+        return ends[TopicPartition("t", 0)].offset, took_s
+
+    written, took_s = on_a_cluster(story, t=1)
+    assert written == 241
+    assert took_s < 5
 
 
 def test_others_are_not_throttled() -> None:

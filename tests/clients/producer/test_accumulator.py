@@ -256,6 +256,22 @@ def test_flush_waits_for_split_parts_and_not_for_later_batches() -> None:
     assert not records.is_done_through(records.last_serial)
 
 
+@pytest.mark.fault("strangers-24")
+def test_flush_does_not_wait_for_the_request_of_an_expired_batch() -> None:
+    records = accumulator(batch_size=0, delivery_timeout_ms=1000)
+    add(records, "a")
+    (sent,) = drained(records, 0)
+    assert not records.is_done_through(records.last_serial)
+    assert waiters(records.expire(1000)) == [["a"]]
+    assert records.is_done_through(records.last_serial)
+
+    # It may have been written: no later one may overtake it.
+    add(records, "b")
+    assert drained(records, 1000) == []
+    records.finish(sent)
+    assert len(drained(records, 1000)) == 1
+
+
 def test_everything_abandoned_is_returned_once() -> None:
     records = accumulator(batch_size=0)
     for waiter in "ab":
