@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import attrs
 
-
 MOST_MS = 2**31 - 1
 """The longest time that a response can name. A tiny quota would ask for a longer one."""
 
