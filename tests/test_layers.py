@@ -191,6 +191,7 @@ SHELLS = {
     "clients.complaints",
     "clients.kgroup.completion",
     "clients.transport.connection",
+    "clients.transport.addresses",
     "clients.transport.connections",
     "clients.transport.login",
     "clients.first_timestamps",
