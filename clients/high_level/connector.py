@@ -8,6 +8,7 @@ share a group. One ZooKeeper session carries registration, ownership and offsets
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -59,6 +60,9 @@ logger = logging.getLogger(__name__)
 COORDINATOR = "coordinator"
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
+
+GATHER_S = 0.1
+"""Time for which a commit waits for more places."""
 
 _CANNOT_JOIN = (
     ConsumerIdInUse,
@@ -131,6 +135,8 @@ class ConsumerConnector:
         self._own_loop = OwnLoop()
         self._started = False
         self._created = False
+        self._placed = asyncio.Event()
+        """Set when the end of a log has become a place, which is to be committed soon."""
         self._has_joined = False
         self._streams: dict[str, list[MessageStream]] = {}
 
@@ -519,6 +525,7 @@ class ConsumerConnector:
                     tasks.create_task,
                     self._meters,
                     self._finder.look_again,
+                    self._placed.set,
                 )
                 tasks.create_task(self._finder.run())
                 for work in self._side.background():
@@ -534,7 +541,12 @@ class ConsumerConnector:
 
     async def _commit_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.auto_commit_interval_ms / 1000):
+                    await self._placed.wait()
+                    # Other partitions of the topic are about to have a place too.
+                    await asyncio.sleep(GATHER_S)
+            self._placed.clear()
             try:
                 await self._delivery.commit_offsets()
             except CommitFailed as failure:

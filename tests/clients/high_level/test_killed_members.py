@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from kgroup import ConsumerConnector, Producer
 from kgroup.testing.simulation import CLIENT, Client, Cluster, Faults, simulate, until
 
@@ -48,3 +50,40 @@ async def scene(cluster: Cluster, faults: Faults) -> float:
         await restart(two)
         await send("after")
     return cluster.world.now - begins
+
+
+@pytest.mark.fault("strangers-27")
+@pytest.mark.parametrize(
+    "membership", [{"membership": "coordinator"}, {"offsets.storage": "kafka"}, {}]
+)
+def test_what_comes_after_the_first_member_has_its_places_is_consumed(
+    membership: dict[str, str],
+) -> None:
+    """It begins at the end of the log, and is killed before it has committed what it consumed."""
+
+    async def scene(cluster: Cluster, faults: Faults) -> None:
+        received: set[bytes] = set()
+
+        async def consume() -> None:
+            config = CLIENT | {"group.id": "g", "auto.commit.interval.ms": 600_000} | membership
+            config |= {"bootstrap.servers": cluster.bootstrap, "auto.offset.reset": "largest"}
+            zk = None
+            if "membership" not in config:
+                config |= {"zookeeper.connect": "zk:2181"}
+                zk = await cluster.open_session()
+            streams = await ConsumerConnector(config, zk=zk).create_message_streams({"orders": 1})
+            async for message in streams["orders"][0]:
+                received.add(message.value)
+
+        async with Producer(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as producer:
+            first = cluster.run_client("first", consume)
+            await asyncio.sleep(10)
+            first.kill()
+
+            values = {b"%d" % number for number in range(PARTITIONS)}
+            for number, value in enumerate(sorted(values)):
+                await producer.send_and_wait("orders", value, partition=number)
+            cluster.run_client("second", consume)
+            await until(lambda: values <= received, "what came in between is consumed", 300)
+
+    simulate(scene, seed=0, topics={"orders": PARTITIONS})
