@@ -83,7 +83,7 @@ class TransactionVerifier:
             number = partition_for(verdict.transactional_id, partitions)
             coordinator = self.leader_of(TopicPartition(TRANSACTIONS_TOPIC, number))
         if coordinator is None or coordinator < 0:
-            verdict.error = TRY_AGAIN
+            verdict.end(TRY_AGAIN)
             return
 
         queue = self._queues.get(coordinator)
@@ -128,11 +128,12 @@ class TransactionVerifier:
 
         for verdict in verdicts:
             state = states.get(verdict.transactional_id)
-            verdict.error = otherwise if state is None else judge(state, verdict)
-            if state is not None and state.error_code and verdict.error is not TRY_AGAIN:
+            error = otherwise if state is None else judge(state, verdict)
+            if state is not None and state.error_code and error is not TRY_AGAIN:
                 logger.info(
                     "broker %d does not know the transaction of %s: %s",
                     broker_id,
                     verdict.transactional_id,
                     ErrorCode.of(state.error_code).name,
                 )
+            verdict.end(error)

@@ -14,14 +14,16 @@ from typing import NamedTuple, TypeVar
 import attrs
 
 from broker.process.rate import SampledRate, TokenBucket
+from protocol.name_keys import key_of_name
 from protocol.special_values import MAX_LONG
 from zk.znodes import DEFAULT, ClientEntity
 
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", SampledRate, TokenBucket)
 
-MAX_COUNTERS = 100_000
-"""Client ids are chosen by clients: so many counters are kept, those that were used last."""
+MAX_COUNTERS = 20_000
+"""Client ids are chosen by clients: so many counters are kept, those that were used last, each of
+some 0.5 to 1.5 KB."""
 
 
 class QuotaKind(Enum):
@@ -72,7 +74,7 @@ class QuotaLimits:
             if bound is not None:
                 return Quota(bound, sharers)
         if self.default is not None and client_id:
-            return Quota(self.default, (None, client_id))
+            return Quota(self.default, (None, key_of_name(client_id)))
         return None
 
 
@@ -80,8 +82,10 @@ def _by_precedence(
     user: str, client_id: str
 ) -> Iterator[tuple[ClientEntity, tuple[str | None, str | None]]]:
     """Yield the entities that a client belongs to, and who shares a counter there."""
+    # Its length is the client's choice, and the counter stays (fault strangers-28, was: client_id).
+    id_key = key_of_name(client_id)
     # A client without an id belongs to its user alone.
-    both = (user, client_id)
+    both = (user, id_key)
     if client_id:
         yield ClientEntity(user, client_id), both
         yield ClientEntity(user, DEFAULT), both
@@ -91,8 +95,8 @@ def _by_precedence(
         yield ClientEntity(DEFAULT, DEFAULT), both
     yield ClientEntity(DEFAULT), (user, None)
     if client_id:
-        yield ClientEntity(client_id=client_id), (None, client_id)
-        yield ClientEntity(client_id=DEFAULT), (None, client_id)
+        yield ClientEntity(client_id=client_id), (None, id_key)
+        yield ClientEntity(client_id=DEFAULT), (None, id_key)
 
 
 @attrs.define(eq=False)

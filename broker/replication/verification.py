@@ -18,7 +18,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch_header import BatchHeader
 from protocol.topic_partition import TopicPartition
 
-MAX_VERDICTS = 100_000
+MAX_VERDICTS = 20_000
 """Verdicts that are kept, the newest: those of producers whose transactions are about to open."""
 
 
@@ -26,7 +26,8 @@ MAX_VERDICTS = 100_000
 class Verdict:
     """Say whether a producer may open a transaction in a partition.
 
-    `error` is None until the coordinator has responded, then NONE or the error for the producer.
+    `error` is None until the coordinator has responded (`end`), then NONE or the error for the
+    producer.
     `lowest_sequence` is the lowest number that a batch began with while none was allowed yet: a
     later batch must not come before it (KAFKA-14884).
     """
@@ -38,6 +39,13 @@ class Verdict:
     leader_epoch: int
     lowest_sequence: int
     error: ErrorCode | None = None
+
+    def end(self, error: ErrorCode) -> None:
+        """Take the coordinator's response."""
+        self.error = error
+        if error is not ErrorCode.NONE:
+            # A client chose it, and it is of no use to the next batch (fault strangers-28).
+            self.transactional_id = ""
 
 
 @attrs.define(eq=False)

@@ -27,6 +27,8 @@ from protocol.topic_partition import TopicPartition
 
 MAX_GROUPS = 10_000
 """Groups whose numbers of partitions are remembered; beyond it the longest silent is forgotten."""
+MAX_CHARACTERS = 4_000_000
+"""Characters of names in what is remembered of groups: clients chose their lengths."""
 MAX_LATE = 10
 """Members that an event names as late: those that were latest."""
 LATE_MS = 1000
@@ -53,6 +55,14 @@ class _Last:
     counts: Counts | None
     trigger: Trigger | None
 
+    def count_characters(self, group_id: str) -> int:
+        """Return the characters of all names, with the group's own."""
+        names = [group_id, *(self.counts or ())]
+        if self.trigger is not None:
+            trigger = self.trigger
+            names += (trigger.member_id, trigger.client_id, trigger.reason or "")
+        return sum(map(len, names))
+
 
 @attrs.define(eq=False)
 class RebalanceEvents:
@@ -60,6 +70,7 @@ class RebalanceEvents:
 
     count_partitions: Callable[[str], int]
     _last: OrderedDict[str, _Last] = attrs.field(factory=OrderedDict)
+    _characters: int = 0
 
     def describe(self, rebalanced: Rebalanced) -> dict[str, Any]:
         """Return the fields of an event."""
@@ -92,17 +103,29 @@ class RebalanceEvents:
 
     def _find_trigger(self, rebalanced: Rebalanced) -> Trigger:
         """Return why it was, and remember what is needed for the next time."""
-        last = self._last.get(rebalanced.group_id, _Last(None, None))
+        group_id = rebalanced.group_id
+        last = self._last.pop(group_id, None)
+        if last is None:
+            last = _Last(None, None)
+        else:
+            self._characters -= last.count_characters(group_id)
         counts = self._count(rebalanced)
         trigger = self._infer(rebalanced, last, counts)
 
         is_rebalance = trigger.cause not in NO_REBALANCES
         now = _Last(counts or last.counts, trigger if is_rebalance else last.trigger)
-        self._last[rebalanced.group_id] = now
-        self._last.move_to_end(rebalanced.group_id)
+        self._last[group_id] = now
+        self._characters += now.count_characters(group_id)
+        # 10,000 with names of 32 KB would be a GB for good (fault strangers-28).
+        while self._characters > MAX_CHARACTERS:
+            self._forget_oldest()
         if len(self._last) > MAX_GROUPS:
-            self._last.popitem(last=False)
+            self._forget_oldest()
         return trigger
+
+    def _forget_oldest(self) -> None:
+        group_id, last = self._last.popitem(last=False)
+        self._characters -= last.count_characters(group_id)
 
     def _infer(self, rebalanced: Rebalanced, last: _Last, counts: Counts | None) -> Trigger:
         """Return the trigger that the coordinator has noted, or a better one that can be seen."""

@@ -135,3 +135,13 @@ def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         made.record(QuotaKind.PRODUCE, "u", "c0", 0, 0)
     assert len(made._rates) == 3
     assert made.record(QuotaKind.PRODUCE, "u", "c0", 0, 0) > 0
+
+
+@pytest.mark.fault("strangers-28")
+def test_a_long_client_id_has_a_counter_of_its_own_and_is_not_kept_for_it() -> None:
+    made = quotas((None, DEFAULT, 100))
+    one, two = "c" * 30_000 + "1", "c" * 30_000 + "2"
+    assert made.record(QuotaKind.PRODUCE, "u", one, 2000, 0) > 0
+    assert made.record(QuotaKind.PRODUCE, "u", two, 0, 0) == 0
+    assert made.record(QuotaKind.PRODUCE, "u", one, 0, 0) > 0
+    assert all(len(name or "") < 100 for _, sharers in made._rates for name in sharers)

@@ -49,7 +49,7 @@ class Stage:
         return ErrorCode.NONE
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        self.asked.pop(0).error = error
+        self.asked.pop(0).end(error)
 
     def end(self, tp: TopicPartition = T0) -> None:
         write_markers(self.replicas, coordinator_of_nothing(), marker(tp))
@@ -94,7 +94,7 @@ def test_a_verdict_from_before_a_marker_says_nothing_about_what_comes_after() ->
     late = stage.need()
     assert late is not None
     stage.end()
-    late.error = ErrorCode.NONE
+    late.end(ErrorCode.NONE)
     assert stage.write() is ErrorCode.INVALID_TXN_STATE
     # Nor does it where the next transaction is being asked about.
     assert stage.need() is not late
@@ -171,3 +171,15 @@ def test_the_oldest_verdicts_go_when_there_are_too_many(monkeypatch: pytest.Monk
     stage.answer()
     assert stage.write() is ErrorCode.INVALID_TXN_STATE
     assert stage.write(tp=T1) is ErrorCode.NONE
+
+
+@pytest.mark.fault("strangers-28")
+def test_a_refused_verdict_keeps_no_id_that_a_client_chose() -> None:
+    stage = Stage()
+    refused, allowed = stage.need(name="x" * 30_000), stage.need(name="y", tp=T1)
+    assert refused is not None
+    assert allowed is not None
+    stage.answer(ErrorCode.INVALID_TXN_STATE)
+    stage.answer()
+    assert (refused.transactional_id, allowed.transactional_id) == ("", "y")
+    assert stage.need(name="x" * 30_000) is not refused

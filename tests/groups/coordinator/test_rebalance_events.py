@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
-from groups.coordinator.rebalance_events import MAX_LATE, RebalanceEvents
+from groups.coordinator.rebalance_events import MAX_CHARACTERS, MAX_LATE, RebalanceEvents
 from protocol.consumer_protocol import (
     Assignment,
     Subscription,
@@ -242,3 +242,18 @@ def test_second_step_whose_first_was_not_seen_is_the_members_own() -> None:
     again = attrs.evolve(AGAIN, reason="need to revoke partitions and re-join")
     event = described(trigger=again)
     assert (event["trigger"], event["client_id"]) == ("member_joined", "client-b")
+
+
+@pytest.mark.fault("strangers-28")
+def test_names_that_clients_chose_are_forgotten_by_their_lengths() -> None:
+    events = RebalanceEvents(lambda topic: 4)
+    reason = "r" * 30_000
+    for number in range(300):
+        trigger = Trigger(Cause.MEMBER_LEFT, "a", "client-a", reason)
+        group_id = f"{number:03d}" + "g" * 30_000
+        events.describe(attrs.evolve(REBALANCED, group_id=group_id, trigger=trigger))
+    assert MAX_CHARACTERS - 70_000 < events._characters <= MAX_CHARACTERS
+    assert events._characters == sum(
+        last.count_characters(group_id) for group_id, last in events._last.items()
+    )
+    assert next(reversed(events._last)).startswith("299")
