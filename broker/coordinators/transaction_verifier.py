@@ -128,12 +128,12 @@ class TransactionVerifier:
 
         for verdict in verdicts:
             state = states.get(verdict.transactional_id)
-            error = otherwise if state is None else judge(state, verdict)
-            if state is not None and state.error_code and error is not TRY_AGAIN:
+            judged = otherwise if state is None else judge(state, verdict)
+            if state is not None and state.error_code and judged is not TRY_AGAIN:
                 logger.info(
                     "broker %d does not know the transaction of %s: %s",
                     broker_id,
                     verdict.transactional_id,
                     ErrorCode.of(state.error_code).name,
                 )
-            verdict.end(error)
+            verdict.end(judged)
