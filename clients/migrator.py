@@ -69,12 +69,14 @@ class OffsetsAdmin(Protocol):
 
 @attrs.define(eq=False)
 class Migrator:
-    """Migrates one group. `name` is shown to other commands while this one works."""
+    """Migrates one group. `name` is shown to other commands while this one works, and `options`
+    say where the group is, for the next command."""
 
     zk: ZkSession
     admin: OffsetsAdmin
     group: str
     name: str = "kgroup migrate"
+    options: str = ""
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits so many seconds before it looks again; an interrupt may end it."""
@@ -246,6 +248,7 @@ class Migrator:
             },
             log_ends={partition: log.end for partition, log in logs.items() if log.end is not None},
             unknown_logs=_obstacles(logs_reader),
+            options=self.options,
         )
 
     async def _members(self) -> dict[str, MemberSeen]:

@@ -48,6 +48,7 @@ class Observation:
 
     - `lost`: partitions that have offsets and no longer exist.
     - `unreadable`: what could not be read of the group, and why.
+    - `options`: those that say where the group is, for the next command.
     - `log_starts`, `log_ends`, `unknown_logs` (those whose ends could not be read): empty once a
       migration has begun.
     """
@@ -66,6 +67,7 @@ class Observation:
     log_starts: Offsets = attrs.field(factory=dict)
     log_ends: Offsets = attrs.field(factory=dict)
     unknown_logs: tuple[Obstacle, ...] = ()
+    options: str = ""
 
     def store(self, storage: OffsetStorage) -> Offsets:
         """Return the offsets in one store, of partitions that exist."""

@@ -84,7 +84,7 @@ def settings_wanted(observation: Observation, name: str) -> str | None:
 def next_command(observation: Observation) -> str | None:
     """Return the command to type next; None at the end."""
     verb = _NEXT_VERBS[step_of(observation.migration)]
-    return f"kgroup migrate {verb} {observation.group}" if verb else None
+    return f"kgroup migrate {verb} {observation.group}{observation.options}" if verb else None
 
 
 _NEXT_VERBS = {
@@ -100,7 +100,7 @@ _CAN_TURN_BACK = ("started", "verified", "finalizing", "finalized")
 
 
 def _next_line(observation: Observation) -> str:
-    back = f"; to turn back, kgroup migrate rollback {observation.group}"
+    back = f"; to turn back, kgroup migrate rollback {observation.group}{observation.options}"
     can_turn_back = step_of(observation.migration) in _CAN_TURN_BACK
     return f"next: {next_command(observation) or 'nothing'}{back if can_turn_back else ''}"
 
@@ -139,7 +139,8 @@ def plan_text(observation: Observation, target: OffsetStorage) -> str:
     ]
     lines += _left_behind(observation)
 
-    lines.append(f"next: kgroup migrate start {observation.group} --to {target}")
+    options = f" --to {target}{observation.options}"
+    lines.append(f"next: kgroup migrate start {observation.group}{options}")
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -328,12 +329,28 @@ class Target:
     """The addresses and client settings of a command.
 
     `bootstrap` is None if only ZooKeeper is given; the brokers registered there are used then.
+    `typed` has the options of them that were typed, with their values.
     """
 
     bootstrap: str | None
     zookeeper: str | None
     settings: Mapping[str, str] = attrs.field(repr=False)  # it may have passwords
     timeout_ms: int
+    typed: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def options(self) -> str:
+        """Return what goes behind a command that is named as the next one.
+
+        Else it would be for the cluster of the environment.
+        """
+        return "".join(f" {option} {shlex.quote(value)}" for option, value in self.typed.items())
+
+    def elsewhere(self, bootstrap: str) -> "Target":
+        """Return the target of other brokers, with the same settings."""
+        typed = {option: value for option, value in self.typed.items() if option == CONFIG_OPTION}
+        typed = {BOOTSTRAP_OPTION: bootstrap, **typed}
+        return attrs.evolve(self, bootstrap=bootstrap, zookeeper=None, typed=typed)
 
 
 def zookeeper_address(text: str | None) -> str | None:
@@ -414,7 +431,21 @@ def target_of(context: click.Context, chosen: Mapping[str, Any]) -> Target:
     zookeeper = zookeeper_address(zookeeper)
     if bootstrap is None and zookeeper is None:
         bootstrap = DEFAULT_BOOTSTRAP_SERVER
-    return Target(bootstrap, zookeeper, settings, timeout_ms)
+    options = {
+        option: str(chosen[name])
+        for name, option in _SPELLINGS.items()
+        if context.get_parameter_source(name) is typed
+    }
+    return Target(bootstrap, zookeeper, settings, timeout_ms, options)
+
+
+BOOTSTRAP_OPTION, CONFIG_OPTION = "--bootstrap-server", "--command-config"
+_SPELLINGS = {
+    "cluster": "-c",
+    "bootstrap_server": BOOTSTRAP_OPTION,
+    "zookeeper": "--zookeeper",
+    "command_config": CONFIG_OPTION,
+}
 
 
 def _named_cluster(name: str | None) -> "NamedCluster | None":

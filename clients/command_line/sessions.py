@@ -37,12 +37,13 @@ class Sessions:
     """The open clients of a command. `zk` is None if no ZooKeeper was given.
 
     It is None too if a command goes on without ZooKeeper, which could not be reached because of
-    `zk_failure`.
+    `zk_failure`. `options`: those of the target, for the next command.
     """
 
     admin: Admin
     zk: ZkSession | None = None
     zk_failure: ZkError | None = None
+    options: str = ""
 
 
 @asynccontextmanager
@@ -86,7 +87,9 @@ async def connected(
         admin = await stack.enter_async_context(Admin(settings, waits_for_dead=waits_for_dead))
         if zk is not None and target.bootstrap is not None:
             await _require_one_cluster(admin, zk, target)
-        yield Sessions(admin, zk, zk_failure)
+        # Or `undo` would be named for another cluster (fault strangers-29, was: "").
+        options = target.options
+        yield Sessions(admin, zk, zk_failure, options)
 
 
 @asynccontextmanager

@@ -144,7 +144,7 @@ async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = Non
             there = sessions
             plan = await plan_copy(sessions, facts, job.target)
         else:
-            other = attrs.evolve(target, bootstrap=job.to_bootstrap, zookeeper=None)
+            other = target.elsewhere(job.to_bootstrap)
             there = await stack.enter_async_context(connected(other))
             plan = await plan_copy_to_cluster(
                 sessions, facts, there, job.target, by_timestamp=job.by_timestamp
@@ -185,7 +185,7 @@ def listing(copied: Copied, job: CopyJob, kind: str, *failures: Failure) -> List
 def print_copy(copied: Copied, job: CopyJob) -> None:
     """Print warnings, and where the journal is."""
     outcomes = {} if copied.outcome is None else {copied.plan.group: copied.outcome}
-    print_remarks([copied.plan], outcomes, job.to_bootstrap)
+    print_remarks([copied.plan], outcomes)
 
 
 def is_whole(copied: Copied) -> bool:

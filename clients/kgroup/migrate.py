@@ -248,7 +248,8 @@ async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, F
     """Carry out the run. Returns its last state, and how it finished."""
     async with connected(target) as sessions:
         assert sessions.zk is not None
-        migrator = Migrator(sessions.zk, sessions.admin, group_id, f"kgroup migrate {run.command}")
+        name = f"kgroup migrate {run.command}"
+        migrator = Migrator(sessions.zk, sessions.admin, group_id, name, options=sessions.options)
         if run.command in READ_ONLY:
             return await migrator.carry_out(run)
 

@@ -480,11 +480,8 @@ def row_item(group_id: str, row: PlannedOffset, journal_id: int | None) -> dict[
     }
 
 
-def print_remarks(
-    plans: Sequence[ResetPlan], outcomes: Mapping[str, Outcome], elsewhere: str | None = None
-) -> None:
-    """Print warnings on stderr, and where the journal is: in another cluster, if it is named."""
-    options = "" if elsewhere is None else f" --bootstrap-server {elsewhere}"
+def print_remarks(plans: Sequence[ResetPlan], outcomes: Mapping[str, Outcome]) -> None:
+    """Print warnings on stderr, and where the journal is."""
     for plan in plans:
         for note in plan.notes:
             say(f"warning: {plan.group}: {note}", err=True)
@@ -492,7 +489,7 @@ def print_remarks(
         say(
             f"journal: {group_id} is entry {outcome.entry.id} ({outcome.entry.status}) in "
             f"{outcome.journal}"
-            + _WAY_BACK[outcome.entry.status].format(f"{outcome.entry.id}{options}"),
+            + _WAY_BACK[outcome.entry.status].format(f"{outcome.entry.id}{outcome.options}"),
             err=True,
         )
 

@@ -67,11 +67,15 @@ class Change:
 
 @frozen
 class Outcome:
-    """The journal's entry with what was written, the name of the journal, and what failed."""
+    """The journal's entry with what was written, the name of the journal, and what failed.
+
+    `options` are for the next command about it: they say in which cluster it is.
+    """
 
     entry: JournalEntry
     journal: str
     failures: tuple[Failure, ...] = ()
+    options: str = ""
 
 
 def current_user() -> str:
@@ -127,9 +131,9 @@ class JournalledOffsets:
                 outcome = await self._close(entry, *await self._write(entry.group, entry.changes))
         except (KgroupError, OSError) as error:
             # Offsets may be written by now, and the entry says how to find out.
-            failures = (Failure.of(entry.group, error), _left_begun(entry))
+            failures = (Failure.of(entry.group, error), self._left_begun(entry))
             outcome = Outcome(entry, "", failures)
-        return attrs.evolve(outcome, journal=log.name)
+        return attrs.evolve(outcome, journal=log.name, options=self.sessions.options)
 
     async def held(self, group_id: str, changes: Collection[OffsetChange]) -> Held:
         """Return what the stores hold. Raises ClientError for what cannot be read."""
@@ -146,7 +150,8 @@ class JournalledOffsets:
         With `force`, what moved is no failure. Raises CannotUndo, ClientError.
         """
         if entry.status is not Status.DONE:
-            raise CannotUndo(f"journal entry {entry.id} {_WHY_NOT[entry.status].format(entry)}")
+            why = _WHY_NOT[entry.status].format(entry, options=self.sessions.options)
+            raise CannotUndo(f"journal entry {entry.id} {why}")
 
         held = await self.held(entry.group, entry.changes)
         now = compare(entry.changes, held)
@@ -204,18 +209,25 @@ class JournalledOffsets:
             self.sessions, entry.group, partitions_by_store(entry.changes)
         )
         if unread:
-            return Outcome(entry, "", (*failures, *unread, _left_begun(entry)))
+            return Outcome(entry, "", (*failures, *unread, self._left_begun(entry)))
 
         # A commit that was not answered may be performed after this look.
         now = compare(entry.changes, held)
         if may_follow and now.at_old:
-            return Outcome(entry, "", (*failures, _left_begun(entry)))
+            return Outcome(entry, "", (*failures, self._left_begun(entry)))
         if len(now.at_new) < len(entry.changes) and not failures:
             failures = [
                 Failure(str(change.partition), "OffsetsChanged", moved_text(change, held))
                 for change in (*now.moved, *now.at_old)
             ]
         return await self._end(entry, now.at_new, failures)
+
+    def _left_begun(self, entry: JournalEntry) -> Failure:
+        text = (
+            "it is not known what was written: `kgroup journal --settle "
+            f"{entry.id}{self.sessions.options}` compares and ends it"
+        )
+        return Failure(f"journal entry {entry.id}", ErrorCode.REQUEST_TIMED_OUT.name, text)
 
     async def _commit_online(self, entry: JournalEntry) -> Outcome:
         offsets, deleted = by_store(entry.changes), deletions(entry.changes)
@@ -226,7 +238,7 @@ class JournalledOffsets:
         except KgroupError as error:
             failure = Failure.of(entry.group, error)
             if error.retriable:
-                return Outcome(entry, "", (failure, _left_begun(entry)))
+                return Outcome(entry, "", (failure, self._left_begun(entry)))
             return await self._end_early(entry, failure, online.deleted)
 
         # Members at a coordinator do not stop a write there.
@@ -248,7 +260,7 @@ class JournalledOffsets:
             self.sessions, entry.group, partitions_by_store(entry.changes)
         )
         if unread:
-            return Outcome(entry, "", (failure, *unread, _left_begun(entry)))
+            return Outcome(entry, "", (failure, *unread, self._left_begun(entry)))
 
         at_new = compare(entry.changes, held).at_new
         written = {c.place for c in at_new if offset_of(c.old) != offset_of(c.new)}
@@ -288,7 +300,7 @@ class JournalledOffsets:
             await self.journal.replace(_taken_back(undone, entry.id, written))
 
         if 0 < len(written) < len(entry.changes):
-            failures = [*failures, _partly_changed(entry, len(written))]
+            failures = [*failures, _partly_changed(entry, len(written), self.sessions.options)]
         status = Status.DONE if written else Status.ABANDONED
         changes = tuple(written) or entry.changes
         entry = attrs.evolve(entry, status=status, changes=changes)
@@ -297,8 +309,9 @@ class JournalledOffsets:
 
 
 _WHY_NOT = {
-    Status.BEGUN: "was begun and not ended: `kgroup journal --settle {0.id}` ends it",
-    Status.UNDONE: "was undone by {0.undone_by}: `kgroup undo {0.undone_by}` takes that back",
+    Status.BEGUN: "was begun and not ended: `kgroup journal --settle {0.id}{options}` ends it",
+    Status.UNDONE: "was undone by {0.undone_by}: `kgroup undo {0.undone_by}{options}` takes that "
+    "back",
     Status.ABANDONED: "was abandoned: none of its offsets was written",
 }
 
@@ -314,16 +327,8 @@ def _taken_back(
     return attrs.evolve(undone, status=Status.UNDONE, undone_by=undone_by)
 
 
-def _partly_changed(entry: JournalEntry, number: int) -> Failure:
+def _partly_changed(entry: JournalEntry, number: int, options: str) -> Failure:
     text = f"{number} of {len(entry.changes)} offsets were changed, the others were not"
     if entry.undoes is not None:
-        text += f": `kgroup undo {entry.undoes}` takes them back"
+        text += f": `kgroup undo {entry.undoes}{options}` takes them back"
     return Failure(f"journal entry {entry.id}", "PartlyChanged", text)
-
-
-def _left_begun(entry: JournalEntry) -> Failure:
-    text = (
-        f"it is not known what was written: `kgroup journal --settle {entry.id}` compares and ends "
-        "it"
-    )
-    return Failure(f"journal entry {entry.id}", ErrorCode.REQUEST_TIMED_OUT.name, text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -73,6 +75,31 @@ def test_a_reset_is_journalled_and_its_undo_restores_offset_and_metadata(stage: 
         "undone",
         journal_id + 1,
     )
+
+
+@pytest.mark.fault("strangers-29")
+def test_the_way_back_is_to_the_cluster_that_was_typed(stage: ResetStage, tmp_path: Path) -> None:
+    login = tmp_path / "my login.properties"
+    login.write_text("client.id=a-test\n")
+    typed = ("--bootstrap-server", stage.bootstrap, "--command-config", str(login))
+    group = stage.group({stage.t0: 7})
+    written = stage.run(
+        "reset", group, "--topic", stage.topic, "--to-earliest", "--execute", *typed
+    )
+    journal = re.search(r"`kgroup (undo \d+ .*)` takes it back", written.stderr)
+    assert journal is not None, written.stderr
+    assert tuple(shlex.split(journal[1])[2:]) == typed
+
+    # What is said of one that is undone already leads there too.
+    assert stage.run(*shlex.split(journal[1])).exit_code == 0
+    assert stage.offsets(group) == {0: 7}
+    again = stage.run(*shlex.split(journal[1]))
+    assert f"--bootstrap-server {stage.bootstrap} --command-config '{login}'` takes that" in (
+        again.stderr
+    )
+
+    status = stage.run("migrate", "status", group, "--zookeeper", stage.zookeeper)
+    assert f"next: kgroup migrate plan {group} --zookeeper {stage.zookeeper}\n" in status.stderr
 
 
 def test_an_undo_is_refused_where_the_group_has_moved_and_says_by_how_much(
