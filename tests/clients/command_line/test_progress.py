@@ -24,7 +24,7 @@ def test_work_is_shown_on_a_terminal_and_erased_at_its_end() -> None:
             after = read_until(terminal, "error: ")
             process.communicate(timeout=DEADLINE_S)
     os.close(terminal)
-    assert re.search(r" s\r {19,}\rerror: ", after)
+    assert re.search(r"\r {19,}\rerror: ", after)
 
 
 def test_a_pipe_gets_the_result_alone() -> None:
