@@ -179,6 +179,21 @@ class SubscribedLogs:
             and view.leader_epoch == 0
         }
 
+    def find_fewer(self, gone: Collection[TopicPartition]) -> set[str]:
+        """Return the topics that are there without their partitions that are gone.
+
+        They were created again: partitions never become fewer. They are looked at once more, as a
+        broker may be behind. Raises as `partitions`.
+        """
+        described = self._describe_of({partition.topic for partition in gone}) if gone else {}
+        return {
+            partition.topic
+            for partition in gone
+            if (topic := described.get(partition.topic)) is not None
+            and topic.partitions
+            and partition.partition not in topic.partitions
+        }
+
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the logs begin."""
         return self.at(dict.fromkeys(partitions, EARLIEST_TIME))

@@ -386,7 +386,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._options.subscription
 
         # Partitions that are gone.
-        for partition in begin.keys() - ends.keys():
+        gone = begin.keys() - ends.keys()
+        for partition in gone:
             place = f"{partition} at offset {begin[partition]}"
             if subscription.includes(partition):
                 loss = f"{place} no longer exists"
@@ -418,22 +419,26 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         again: dict[TopicPartition, int] = {}
         # A place beyond the log's end would hide all that is written below it (fault core-R5).
-        again |= self._places_after_loss(shorter, replaced, begin, ends)
+        again |= self._places_after_loss(gone, shorter, replaced, begin, ends)
         return at_least(ends, begin), again
 
     def _places_after_loss(
         self,
+        gone: Collection[TopicPartition],
         shorter: Collection[TopicPartition],
         replaced: set[TopicPartition],
         begin: Offsets,
         ends: Offsets,
     ) -> dict[TopicPartition, int]:
         """Return the start of logs whose topic was created again, and the end of others."""
-        if not shorter and not replaced:
+        fewer = self._log.find_fewer(gone)
+        if not shorter and not replaced and not fewer:
             return {}
         made_again = replaced | self._log.made_again(shorter)
         # One log tells it of the others, which may be longer by now (fault strangers-20).
         topics = {partition.topic for partition in made_again}
+        # So does one that is gone (fault strangers-30).
+        topics |= fewer
         others = {p for p in begin.keys() & ends.keys() if p.topic in topics} - made_again
         for partition in sorted(others.difference(shorter)):
             loss = f"the topic of {partition} was created again after offset {begin[partition]}"

@@ -315,6 +315,19 @@ def test_a_partition_that_is_gone_fails_the_query(topic: Topic) -> None:
         topic.reader().latestOffset(place(100, 50), ALL)
 
 
+@pytest.mark.fault("strangers-30")
+def test_a_topic_that_has_fewer_partitions_is_read_from_its_start_if_told_so(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    del topic.brokers.logs[T1]
+    reader = topic.reader(failOnDataLoss="false")
+    end, read = batch(reader, place(50, 50))
+    assert (end, read) == ({"t": {"0": 0}}, [])
+    assert "t-1 at offset 50 no longer exists" in caplog.text
+    assert "the topic of t-0 was created again after offset 50" in caplog.text
+    assert batch(reader, end) == ({"t": {"0": 100}}, [(0, 0, 100)])
+
+
 def test_a_topic_that_does_not_exist_fails_the_query(topic: Topic) -> None:
     with pytest.raises(SettingError, match="subscribe: names ships, which does not exist"):
         topic.reader(subscribe="ships").initialOffset()
