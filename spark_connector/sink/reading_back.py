@@ -7,20 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed
+from clients.fetch_requests import request_records
 from clients.offset_requests import (
-    CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
     list_offsets_request,
     listed_offsets,
 )
 from clients.producer.config import ProducerConfig
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponsePartition,
-)
+from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
@@ -234,13 +229,19 @@ async def _fetch(
         leader = await cluster.leader(partition)
         try:
             connection = await cluster.connection(leader)
-            response = await connection.call(_request(partition, position, size))
+            # A client above its quota is told of no partition (fault strangers-31).
+            results = await request_records(
+                connection,
+                {partition: (position, size)},
+                max_wait_ms=MAX_WAIT_MS,
+                max_bytes=size,
+            )
         except ConnectionFailed:
             # The leader's broker is gone, and perhaps another leads by now.
             await cluster.refresh([partition.topic])
             raise
 
-        result: FetchResponsePartition = response.responses[0].partitions[0]
+        result = results[partition]
         code = ErrorCode.of(result.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset > position:
             return result
@@ -251,23 +252,9 @@ async def _fetch(
 
         # A new leader may need a moment to know how far its log is committed.
         if not result.records:
-            raise BrokerError(
-                ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} has nothing at {position}"
-            )
+            is_held = connection.throttled_until_s > asyncio.get_running_loop().time()
+            why = "a quota holds this client back" if is_held else f"it has nothing at {position}"
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition}: {why}")
         return result
 
     return await cluster.retrying(ask, f"records of {partition}")
-
-
-def _request(partition: TopicPartition, position: int, size: int) -> FetchRequest:
-    wanted = FetchRequestPartition(
-        partition=partition.partition, fetch_offset=position, partition_max_bytes=size
-    )
-    return FetchRequest(
-        replica_id=CONSUMER_REPLICA_ID,
-        max_wait_ms=MAX_WAIT_MS,
-        min_bytes=1,
-        max_bytes=size,
-        isolation_level=0,
-        topics=[FetchRequestTopic(topic=partition.topic, partitions=[wanted])],
-    )

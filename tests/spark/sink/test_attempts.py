@@ -162,6 +162,33 @@ def test_what_an_attempt_wrote_and_nobody_can_read_is_named(
         log.find(ours)
 
 
+@pytest.mark.fault("strangers-31")
+def test_an_attempt_above_its_quota_waits_and_finds_what_was_written(
+    log: Log, dev_cluster: DevCluster
+) -> None:
+    ours = task()
+    log.write(ours, b"a")
+    client = f"c-{uuid4().hex[:8]}"
+    entity = (("client-id", client),)
+    with blocking.Admin(dev_cluster.address("bootstrap")) as admin:
+        # Some four responses in ten seconds.
+        quotas = {"consumer_byte_rate": 50.0}
+        assert admin.alter_client_quotas({entity: quotas}) == {entity: None}
+
+    held_back = Log(
+        read_sink_options(
+            {
+                "kafka.bootstrap.servers": dev_cluster.address("bootstrap"),
+                "kafka.client.id": client,
+                "topic": log.partition.topic,
+                "delivery": "once",
+            }
+        ),
+        log.partition,
+    )
+    assert [held_back.find(ours).rows.total() for _ in range(6)] == [1] * 6
+
+
 # --- whole attempts, also at the same time
 
 
