@@ -86,9 +86,9 @@ class ConnectionQuotas:
     _bounds: dict[str, list[tuple[SampledRate, int]]] = attrs.field(init=False)
     _address_rates: dict[str, SampledRate] = attrs.field(factory=dict)
 
-    # Quotas by the name for which they are set, and the addresses of these names.
+    # The quotas of an address by the name for which they are set, and the addresses of these names.
     _default_quota: float = NO_LIMIT
-    _quotas: dict[str, float] = attrs.field(factory=dict)
+    _quotas: dict[str, dict[str, float]] = attrs.field(factory=dict)
     _addresses: dict[str, Sequence[str]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -177,13 +177,20 @@ class ConnectionQuotas:
     def set_quota(self, name: str, addresses: Sequence[str], rate: float | None) -> None:
         """Set the most new connections a second from each address of a host; None: no such quota.
 
-        `name` is the one under which the quota is stored.
+        `name` is the one under which the quota is stored. The least of all names that an address has
+        holds.
         """
         for address in self._addresses.pop(name, ()):
-            self._quotas.pop(address, None)
+            left = self._quotas[address]
+            left.pop(name)
+            # What another name has set stays (fault strangers-32, was: True).
+            is_free = not left
+            if is_free:
+                del self._quotas[address]
         if rate is not None:
-            self._addresses[name] = addresses
-            self._quotas |= dict.fromkeys(addresses, rate)
+            self._addresses[name] = tuple(dict.fromkeys(addresses))
+            for address in self._addresses[name]:
+                self._quotas.setdefault(address, {})[name] = rate
 
     def set_default_quota(self, rate: float | None) -> None:
         """Set the quota of each address that has none of its own."""
@@ -191,7 +198,8 @@ class ConnectionQuotas:
 
     def _excess_of_address(self, address: str, now_ms: int) -> int:
         """Count a new connection; or return for how many ms it is too early, and count nothing."""
-        bound = self._quotas.get(address, self._default_quota)
+        own = self._quotas.get(address)
+        bound = self._default_quota if own is None else min(own.values())
         if bound >= NO_LIMIT:
             return 0
 

@@ -237,6 +237,26 @@ def test_a_host_that_moved_has_its_quota_at_its_new_address() -> None:
     assert (connect(made, HERE), connect(made, THERE)) == (0, 1000)
 
 
+@pytest.mark.fault("strangers-32")
+def test_the_least_quota_of_all_names_of_an_address_holds() -> None:
+    made = quotas()
+
+    def is_refused() -> bool:
+        made._address_rates.clear()
+        return any(made.admit(CLIENT, HERE, 0) for _ in range(30))
+
+    made.set_quota(HERE, [HERE, HERE], 1)
+    made.set_quota("a host", [THERE, HERE], 1000)
+    assert is_refused()
+    made.set_quota("a host", [], None)
+    assert is_refused()
+    made.set_quota("a host", [HERE], 1)
+    made.set_quota(HERE, [], None)
+    assert is_refused()
+    made.set_quota("a host", [], None)
+    assert not is_refused()
+
+
 def test_counted_addresses_are_bounded_and_those_that_connect_are_known() -> None:
     made = quotas()
     made.set_default_quota(1)
