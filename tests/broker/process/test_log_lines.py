@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker.kbroker.start import LOG_LINE
-from broker.process.log_lines import SafeFormatter
+from broker.process.log_lines import MOST_CHARACTERS, SafeFormatter
 
 
 def formatted(message: str, *args: object, exc_info: object = None) -> str:
@@ -46,3 +46,15 @@ def test_a_traceback_keeps_its_lines() -> None:
     assert lines[0].endswith("failed (broker.x)")
     assert all(line.startswith("\t") for line in lines[1:])
     assert lines[-2:] == ["\tValueError: first", "\tsecond"]
+
+
+@pytest.mark.fault("strangers-34")
+def test_a_long_message_is_cut_and_what_stands_around_it_is_not() -> None:
+    try:
+        raise ValueError("x" * MOST_CHARACTERS)
+    except ValueError:
+        text = formatted("reason %s", "r" * MOST_CHARACTERS, exc_info=True)
+    first, *traceback = text.splitlines()
+    assert first.endswith("rrr… (7 more characters) (broker.x)")
+    assert traceback[-1] == "\tValueError: " + "x" * MOST_CHARACTERS
+    assert "more characters" not in formatted("%s", "r" * MOST_CHARACTERS)
