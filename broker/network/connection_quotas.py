@@ -177,8 +177,8 @@ class ConnectionQuotas:
     def set_quota(self, name: str, addresses: Sequence[str], rate: float | None) -> None:
         """Set the most new connections a second from each address of a host; None: no such quota.
 
-        `name` is the one under which the quota is stored. The least of all names that an address has
-        holds.
+        `name` is the one under which the quota is stored. If an address has several names, the
+        least of their quotas holds.
         """
         for address in self._addresses.pop(name, ()):
             left = self._quotas[address]

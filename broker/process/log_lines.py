@@ -25,7 +25,7 @@ class SafeFormatter(logging.Formatter):
         """Return the record as lines of which only the first begins without a tab."""
         return _CONTROL.sub(_make_safe, super().format(record))
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+    def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the message with what stands before it."""
         more = len(record.message) - MOST_CHARACTERS
         if more > 0:
