@@ -20,10 +20,10 @@ from broker.controller.controller import Controller
 from broker.lifecycle.config_effects import ConfigEffects
 from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from broker.lifecycle.housekeeping import Housekeeping
+from broker.network.addresses import own_host_name
 from broker.network.listener import Listener
 from broker.process.periodic import run_every
 from broker.process.process import Process
-from broker.process.process_limits import own_host_name
 from broker.process.signals import Signals
 from broker.process.zk_retry import retry_until_connected
 from broker.replication.assembly import Replication

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import attrs
 
 from broker.network.acceptor import Acceptor
-from broker.network.addresses import resolve
+from broker.network.addresses import look_up, resolve
 from broker.network.connection import ClientConnection
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, ConnectionRefusal
 from broker.network.dispatch import Dispatch
@@ -55,11 +55,13 @@ Bind = Callable[[str, int], socket.socket]
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """Bind a socket of the system's network. This is the `Bind` of a real broker."""
+    where = f"{host}:{port}"
     # A host may be a name or an address, of IPv4 or IPv6.
     if host:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        try:
+            family, kind, proto, _, address = look_up(host, port, socket.AI_PASSIVE)[0]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, where) from None
     else:
         family, kind, proto, address = socket.AF_INET, socket.SOCK_STREAM, 0, ("0.0.0.0", port)
 
@@ -72,7 +74,6 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         # The system's words have neither the address nor who has it.
-        where = f"{host}:{port}"
         raise OSError(error.errno, explain_refusal(error, port), where) from None
     bound.setblocking(False)
     return bound

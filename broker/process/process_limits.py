@@ -1,10 +1,9 @@
-"""The clocks, the host name and the limits that the machine gives to a broker."""
+"""The clocks and the limits that the machine gives to a broker."""
 
 from __future__ import annotations
 
 import os
 import resource
-import socket
 import time
 
 DESCRIPTOR_RESERVE = 256
@@ -25,20 +24,6 @@ def monotonic_ms() -> int:
 def monotonic_ns() -> int:
     """Return nanoseconds of a clock that nobody sets, for what a request takes."""
     return time.perf_counter_ns()
-
-
-def own_host_name() -> str:
-    """Return the address for clients where the settings name none.
-
-    This is the machine's full name, or the loopback address if that name cannot be resolved.
-    """
-    # Clients have to resolve what a broker registers.
-    name = socket.getfqdn()
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return "127.0.0.1"
-    return name
 
 
 def log_files_limit() -> int:

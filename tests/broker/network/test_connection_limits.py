@@ -195,10 +195,12 @@ async def test_an_override_for_an_unknown_host_leaves_the_others_as_they_were(
         assert await (await server.client()).is_closed()
 
 
-def test_an_unknown_host_of_an_override_is_named_at_the_start() -> None:
-    settings = {"max.connections.per.ip.overrides": "no.host.invalid:3"}
+@pytest.mark.fault("strangers-25")
+@pytest.mark.parametrize("host", ["no.host.invalid", "a..b"])
+def test_an_unknown_host_of_an_override_is_named_at_the_start(host: str) -> None:
+    settings = {"max.connections.per.ip.overrides": f"{host}:3"}
     config, _ = load_broker_config({"zookeeper.connect": "zk:1"} | settings)
-    with pytest.raises(OSError, match=r"max\.connections\.per\.ip\.overrides: no\.host\.invalid: "):
+    with pytest.raises(OSError, match=rf"max\.connections\.per\.ip\.overrides: {host}: "):
         Listener(config, Purgatory(), Spawned()).bind()
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from broker.network.addresses import own_host_name
 from broker.network.dispatch import Dispatcher
-from broker.network.listener import CLOSED_A_TURN, Listener
+from broker.network.listener import CLOSED_A_TURN, Listener, bind_socket
 from broker.network.purgatory import Purgatory, Wait
 from broker.settings.config import load_broker_config
 from protocol.api_key import ApiKey
@@ -104,6 +105,19 @@ async def test_an_empty_host_is_all_of_them_and_names_are_looked_up(host: str) -
 async def test_a_host_that_is_not_here_is_an_os_error() -> None:
     with pytest.raises(OSError, match="assign"):
         listener("192.0.2.1:0").bind()["PLAINTEXT"]
+
+
+@pytest.mark.fault("strangers-25")
+@pytest.mark.parametrize("host", ["a..b", 64 * "x", "no.host.invalid"])
+async def test_a_host_that_is_none_is_an_os_error_that_names_it(host: str) -> None:
+    with pytest.raises(OSError, match=f"{host}:9092"):
+        bind_socket(host, 9092)
+
+
+@pytest.mark.fault("strangers-25")
+@pytest.mark.parametrize("name", ["a..b", 64 * "x", "no.host.invalid"])
+def test_a_machine_whose_name_nobody_can_look_up_has_the_loopback_address(name: str) -> None:
+    assert own_host_name(lambda: name) == "127.0.0.1"
 
 
 async def test_connections_have_the_buffers_that_the_file_asks_for() -> None:

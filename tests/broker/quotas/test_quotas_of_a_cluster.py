@@ -258,3 +258,18 @@ def test_a_quota_of_a_host_that_is_not_known_is_refused() -> None:
         return str(verdicts[entity])
 
     assert "no.host.invalid is not a valid IP or resolvable host." in on_a_cluster(story)
+
+
+@pytest.mark.fault("strangers-25")
+@pytest.mark.parametrize("host", ["a..b", 64 * "x"])
+def test_a_quota_of_a_name_that_is_no_host_is_refused_alone(host: str) -> None:
+    async def story(cluster: Cluster, admin: Admin) -> tuple[Any, str]:
+        address = (("ip", host),)
+        quotas = {ETL: {"producer_byte_rate": 1.0}, address: {"connection_creation_rate": 1.0}}
+        verdicts = await admin.alter_client_quotas(quotas)
+        return verdicts[ETL], str(verdicts[address])
+
+    of_client, of_address = on_a_cluster(story)
+    assert of_client is None
+    assert of_address.startswith("INVALID_REQUEST: ")
+    assert f"{host} is not a valid IP or resolvable host." in of_address
