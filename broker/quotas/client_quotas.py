@@ -7,6 +7,7 @@ one, the users of a client id share one, and with a quota for both each pair has
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -78,6 +79,14 @@ class QuotaLimits:
         return None
 
 
+def read_bound(text: str) -> float:
+    """Read a stored quota. Raises ValueError, also for NaN, from which no time would follow."""
+    bound = float(text)
+    if math.isnan(bound):
+        raise ValueError("not a number")
+    return bound
+
+
 def _by_precedence(
     user: str, client_id: str
 ) -> Iterator[tuple[ClientEntity, tuple[str | None, str | None]]]:
@@ -140,7 +149,7 @@ class ClientQuotas:
         for kind, limits in self.limits.items():
             value = settings.get(kind.value)
             try:
-                limits.set(entity, None if value is None else float(value))
+                limits.set(entity, None if value is None else read_bound(value))
             except ValueError:
                 limits.set(entity, None)
                 faults.append(f"{kind.value}={value} is not a number")

@@ -14,7 +14,7 @@ from broker.network.addresses import resolve
 from broker.network.connection_quotas import ConnectionQuotas
 from broker.process.zk_retry import retry_until_connected
 from broker.quotas.client_entities import CONNECTION_RATE
-from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.client_quotas import ClientQuotas, read_bound
 from broker.settings.entity_configs import (
     CLIENTS,
     IPS,
@@ -160,7 +160,7 @@ class StoredQuotas:
         rate = None
         value = settings.get(CONNECTION_RATE)
         try:
-            rate = None if value is None else float(value)
+            rate = None if value is None else read_bound(value)
         except ValueError:
             faults.append(f"{CONNECTION_RATE}={value} is not a number")
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, Limits
 from broker.quotas.client_entities import CONNECTION_RATE
-from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.client_quotas import ClientQuotas, QuotaKind
 from broker.quotas.stored_quotas import StoredQuotas
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ClientEntity, EntityConfig
@@ -54,3 +54,21 @@ async def test_an_address_that_is_none_is_logged_and_the_others_have_their_quota
     assert caplog.messages[0].startswith(f"the quota of {host} is ignored: ")
     assert has_a_quota(quotas, GOOD)
     assert not has_a_quota(quotas, "192.0.2.8")
+
+
+async def test_a_quota_that_is_not_a_number_is_logged_and_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Java writes NaN, and `float` reads it, but no time follows from it."""
+    address, client = ClientEntity(ip=GOOD), ClientEntity(client_id="etl")
+    rate = QuotaKind.PRODUCE.value
+    quotas = stored_quotas(
+        await session((address, {CONNECTION_RATE: "NaN"}), (client, {rate: "NaN"}))
+    )
+    await quotas.read()
+    assert sorted(message.rpartition(": ")[2] for message in caplog.messages) == [
+        f"{CONNECTION_RATE}=NaN is not a number",
+        f"{rate}=NaN is not a number",
+    ]
+    assert not has_a_quota(quotas, GOOD)
+    assert quotas.quotas.record(QuotaKind.PRODUCE, "u", "etl", 1e9, 0) == 0
