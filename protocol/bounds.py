@@ -54,5 +54,9 @@ MAX_HEADER_TAGS: Final = 1000
 MAX_STRING_BYTES: Final = 2**15 - 1
 """Longest string of a message, whether its length has two bytes or is a varint."""
 
+MAX_ERROR_CHARACTERS: Final = 4_000
+"""Longest text of an error in a response, with a few more where it is shortened. In UTF-8 that is
+less than MAX_STRING_BYTES."""
+
 MAX_ARRAY_BYTES: Final = 2**31 - 1
 """Largest byte array of Kafka. It is the only bound of the tools that show what is on a disk."""

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
-from protocol.bounds import MAX_STRING_BYTES
+from protocol.bounds import MAX_ERROR_CHARACTERS, MAX_STRING_BYTES
 from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
 
@@ -424,7 +424,12 @@ def _write_struct(cls: type, version: int, flexible: bool) -> Writer:
 
     for name, field in untagged:
         null = field.may_be_null(version)
-        _write_value(source, field.type, version, flexible, null, f"m.{name}")
+        value = f"m.{name}"
+        # An error quotes what its client sent. One that has no room for it would keep the client
+        # from learning of all else that it asked for, and that is done (fault strangers-26).
+        if name.endswith("error_message"):
+            value = _shorten(source, value)
+        _write_value(source, field.type, version, flexible, null, value)
     _flush_writes(source)
     if flexible:
         _write_tags(source, tagged, version)
@@ -433,6 +438,23 @@ def _write_struct(cls: type, version: int, flexible: bool) -> Writer:
     source.add("return None")
     compiled: Writer = source.compile("write")
     return compiled
+
+
+def _shorten(source: _Source, value: str) -> str:
+    """Add the shortening of a text for people, or of null; return the expression of the result."""
+    text = source.name("t")
+    shorten = source.bind("shorten", shortened)
+    source.add(
+        f"{text} = {value}",
+        f"if {text} and len({text}) > {MAX_ERROR_CHARACTERS}: {text} = {shorten}({text})",
+    )
+    return text
+
+
+def shortened(text: str) -> str:
+    """Return a text without its middle: mostly what is wrong stands at the begin or at the end."""
+    half = MAX_ERROR_CHARACTERS // 2
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 def _flush_writes(source: _Source) -> None:

@@ -162,6 +162,20 @@ async def test_what_is_not_named_goes_back_to_its_default(site: Site) -> None:
         assert read_config(site, "topics", "t")["config"] == {"retention.ms": "5"}
 
 
+@pytest.mark.fault("strangers-26")
+@pytest.mark.parametrize("name", [32_760 * "x", 16_380 * "\u00e4"])
+async def test_what_is_altered_is_told_though_a_refusal_quotes_a_long_name(
+    site: Site, name: str
+) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await create_topic(connection, "t")
+        good, bad = (TOPIC, "t", {"retention.ms": "5"}), (TOPIC, name, {"retention.ms": "5"})
+        done, refused = await alter(connection, good, bad)
+        assert done == OK
+        assert refused[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await change(connection, TOPIC, "t", name, SET, "5") == ErrorCode.INVALID_CONFIG
+
+
 async def test_single_settings_change_and_the_others_stay(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
         await create_topic(connection, "t")

@@ -32,12 +32,15 @@ from broker.settings.config_alteration import (
 from broker.settings.dynamic_config import refuse_contradiction
 from core_log.config import LogConfig
 from protocol.api_key import ApiKey
+from protocol.bounds import MAX_ERROR_CHARACTERS
+from protocol.encoding import decode, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.create_partitions import (
     CreatePartitionsRequestAssignment,
     CreatePartitionsRequestTopic,
 )
+from protocol.messages.create_topics import CreateTopicsResponse, CreateTopicsResponseTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
@@ -421,3 +424,18 @@ def test_refusal_of_a_whole_request_says_what_its_code_says() -> None:
         AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER
     )
     assert moved.error_message == "This is not the correct controller for this cluster."
+
+
+@pytest.mark.fault("strangers-26")
+@pytest.mark.parametrize("version", [1, 4, 5, 7])
+def test_a_message_that_no_response_has_room_for_lacks_its_middle(version: int) -> None:
+    refused = CreateTopicsResponseTopic(
+        name="t",
+        error_code=ErrorCode.INVALID_CONFIG,
+        error_message="begin" + 40_000 * "\u20ac" + "end",
+    )
+    body = encode(CreateTopicsResponse(topics=[refused]), version)
+    (topic,) = decode(CreateTopicsResponse, version, body)[0].topics
+    assert topic.error_message.startswith("begin\u20ac")
+    assert topic.error_message.endswith("\u20acend")
+    assert len(topic.error_message) <= MAX_ERROR_CHARACTERS + 5
