@@ -80,6 +80,9 @@ COMPRESSED = 8
 MemberRequest = CommitOffsets | CommitInTransaction | Join | Sync | Heartbeat | Leave
 
 MINUTE_MS = 60_000
+MAX_CLIENT_CHARACTERS = 8_000
+"""Characters of a client's id in a member's id: in UTF-8 these and a UUID are no longer than a
+string of a response, and of the group's record, can be."""
 LOADING_SLICE = 100
 """Groups whose members get a session between two turns of the loop."""
 LOADING_BYTES = 100_000
@@ -199,7 +202,7 @@ class GroupCoordinator:
 
     def new_member_id(self, client: str) -> str:
         """Return an id for a new member, which begins with its client id or instance id."""
-        return f"{client}-{self.new_uuid()}"
+        return f"{client[:MAX_CLIENT_CHARACTERS]}-{self.new_uuid()}"
 
     def require_group_id(self, group_id: str) -> None:
         """Raise ApiError without a group id: members need one, offsets do not."""

@@ -45,6 +45,7 @@ from tests.stage.waiting import until
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 GROUP = "orders"
 LONGEST_GROUP_ID = "g" * 32_767
+LONGEST_CLIENT_IDS = ["c" * 32_767, "\U0001f600" * 8_191]
 SETTINGS = {
     "offsets_topic_num_partitions": "1",
     "offsets_topic_replication_factor": "1",
@@ -194,6 +195,25 @@ async def has_both(connection: Connection) -> bool:
 
 async def is_empty(connection: Connection) -> bool:
     return await describe(connection) == ("Empty", 0)
+
+
+@pytest.mark.parametrize("client_id", LONGEST_CLIENT_IDS)
+async def test_member_with_the_longest_client_id_there_is_gets_its_assignment(
+    site: Site, client_id: str
+) -> None:
+    async with site.running(**SETTINGS) as broker, connected(broker) as connection:
+        await make_offsets_topic(broker)
+        connection.client_id = client_id
+        joined: JoinGroupResponse = await connection.call(join_request(), version=3)
+        assert joined.member_id.startswith(client_id[:8_000] + "-")
+        sync = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")],
+        )
+        synced: SyncGroupResponse = await connection.call(sync, version=3)
+        assert bytes(synced.assignment) == b"all"
 
 
 async def test_group_with_the_longest_id_there_is_outlives_its_broker(site: Site) -> None:
