@@ -15,6 +15,7 @@ from broker.settings.config import BrokerConfig
 from broker.settings.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_value
 from broker.settings.entity_configs import Settings
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
+from protocol.bounds import MAX_STRING_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.settings import SettingError, UnknownSetting, declared_settings
@@ -201,7 +202,15 @@ def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -
         return ",".join(word for word in words if word not in changed_words)
 
     # A word that is there already is not added again.
-    return ",".join(dict.fromkeys((*words, *changed_words)))
+    longer = ",".join(dict.fromkeys((*words, *changed_words)))
+    size = len(longer.encode())
+    if size > MAX_STRING_BYTES:
+        # Nobody could describe the topic any more.
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{change.name} would have {size} bytes, a response has room for {MAX_STRING_BYTES}",
+        )
+    return longer
 
 
 def _words(text: str) -> tuple[str, ...]:

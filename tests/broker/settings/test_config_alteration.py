@@ -81,6 +81,15 @@ def test_a_list_gets_more_words_or_fewer(
     assert settings == {POLICY: after}
 
 
+def test_a_list_does_not_grow_beyond_what_can_be_described() -> None:
+    name = "leader.replication.throttled.replicas"
+    half = ",".join(f"{partition}:1" for partition in range(2_500))
+    other = ",".join(f"{partition}:2" for partition in range(2_500))
+    assert apply_changes(TOPIC, [Change(name, half, APPEND)], {}, replaces=False) == {name: half}
+    with pytest.raises(ApiError, match="would have 32779 bytes"):
+        apply_changes(TOPIC, [Change(name, other, APPEND)], {name: half}, replaces=False)
+
+
 def test_a_list_of_the_broker_begins_with_what_is_in_force() -> None:
     settings = apply_changes(
         topic_schema(LogConfig(cleanup_policy=("compact",)), "t"),
