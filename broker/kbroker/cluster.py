@@ -10,10 +10,12 @@ import click
 
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.topic_rows import (
+    MOST_NAMED,
     build_topic_item,
     is_unavailable,
     is_under_min_isr,
     is_under_replicated,
+    unread_settings,
 )
 from clients.admin import Admin
 from clients.admin.descriptions import ClusterDescription
@@ -173,7 +175,10 @@ async def describe_cluster(
     """Describe the cluster as one item of CLUSTER_COLUMNS, without what ZooKeeper does not tell."""
     # One response describes brokers, controller and partitions at the same moment.
     description, topics = await cluster.admin.describe_all()
-    min_isrs = await cluster.describe_min_insync_replicas(topics)
+    told = await cluster.describe_min_insync_replicas(topics)
+    min_isrs = {topic: min_isr for topic, min_isr in told.items() if isinstance(min_isr, int)}
+    unread = {topic: error for topic, error in told.items() if isinstance(error, KgroupError)}
+    failures += unread_settings(unread)
     ids = [broker.node_id for broker in description.brokers]
     refusing = await find_refusing_log_dirs(cluster.admin, ids)
     partitions = [
@@ -251,6 +256,11 @@ def build_cluster_item(
         p for p in partitions if not is_unavailable(p) and p["leader"] != p["replicas"][0]
     ]
 
+    # Those of settings that may not be read are not known.
+    under_min_isr: list[str] | None = names([p for p in partitions if is_under_min_isr(p)])
+    if not under_min_isr and any("min_isr" not in p for p in partitions):
+        under_min_isr = None
+
     # Partitions of each broker: led, preferred, and preferred but led by others.
     led = Counter(p["leader"] for p in partitions)
     preferred = Counter(p["replicas"][0] for p in partitions)
@@ -278,7 +288,7 @@ def build_cluster_item(
             for broker in cluster.brokers
         ],
         "under_replicated": names([p for p in partitions if is_under_replicated(p)]),
-        "under_min_isr": names([p for p in partitions if "min_isr" in p and is_under_min_isr(p)]),
+        "under_min_isr": under_min_isr,
         "offline": names([p for p in partitions if is_unavailable(p)]),
         "not_preferred": names(not_preferred),
         "refusing_log_dirs": refusing,
@@ -293,8 +303,6 @@ SUMMARY_LINES = (
     ("Log directories that refuse writes", "refusing_log_dirs"),
 )
 """A title and the key of the names behind it."""
-MOST_NAMED = 10
-"""Number of names in a line: JSON has them all."""
 
 
 def format_summary(item: Item) -> str:

@@ -18,6 +18,7 @@ from clients.admin.descriptions import (
 )
 from clients.admin.verdicts import Verdicts
 from clients.command_line.output import Failure
+from clients.errors import KgroupError
 from protocol.acls import AclBinding, AclFilter
 from protocol.topic_partition import TopicPartition
 
@@ -74,13 +75,23 @@ class ClusterAccess(Protocol):
     ) -> dict[ConfigResource, dict[str, str | None]]:
         """Return the settings that each resource was given; None for a secret value."""
 
+    async def describe_each_own_config(
+        self, topics: Iterable[str]
+    ) -> dict[str, dict[str, str | None] | KgroupError]:
+        """Return the same of each topic, or the error where the client may not see them."""
+
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
         """Set single settings; a value of None removes the setting."""
 
-    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
+    async def describe_min_insync_replicas(
+        self, topics: Iterable[str]
+    ) -> Mapping[str, int | KgroupError]:
+        """Return the effective `min.insync.replicas` of each topic, or an error as above.
+
+        Raises NeedsBrokers.
+        """
 
     # --- users ------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from broker.kbroker.cluster_access import LogDirs
 from clients.admin import Admin
@@ -19,11 +20,16 @@ from clients.admin.descriptions import (
 from clients.admin.verdicts import Verdicts
 from clients.command_line.missing_rights import find_hidden_topics
 from clients.command_line.output import Failure
-from clients.errors import UnsupportedApi
+from clients.errors import BrokerError, KgroupError, UnsupportedApi
 from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.messages.describe_configs import DescribeConfigsResponseConfig
+
+Configs = tuple["DescribeConfigsResponseConfig", ...]
 
 FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
 """DescribeConfigs' sources of dynamic settings (KIP-226)."""
@@ -34,6 +40,11 @@ def own_config_source(resource: ConfigResource) -> int:
     if resource.resource_type != BROKER_RESOURCE:
         return FROM_TOPIC
     return FROM_BROKER if resource.name else FROM_BROKER_DEFAULTS
+
+
+def _own(resource: ConfigResource, configs: Configs) -> dict[str, str | None]:
+    source = own_config_source(resource)
+    return {config.name: config.value for config in configs if config.config_source == source}
 
 
 @frozen
@@ -85,13 +96,14 @@ class OverBrokers:
     ) -> dict[ConfigResource, dict[str, str | None]]:
         # The response has all effective settings, defaults included: choose by source.
         configs_of = await self.admin.describe_configs(resources)
+        return {resource: _own(resource, configs) for resource, configs in configs_of.items()}
+
+    async def describe_each_own_config(
+        self, topics: Iterable[str]
+    ) -> dict[str, dict[str, str | None] | KgroupError]:
         return {
-            resource: {
-                config.name: config.value
-                for config in configs
-                if config.config_source == own_config_source(resource)
-            }
-            for resource, configs in configs_of.items()
+            resource.name: configs if isinstance(configs, KgroupError) else _own(resource, configs)
+            for resource, configs in (await self._describe_topic_configs(topics)).items()
         }
 
     async def change_configs(
@@ -108,14 +120,31 @@ class OverBrokers:
                 replacements[resource] = {k: v for k, v in merged.items() if v is not None}
             return await self.admin.alter_configs(replacements)
 
-    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        configs_of = await self.admin.describe_configs(map(ConfigResource.topic, topics))
-        return {
-            resource.name: int(config.value)
-            for resource, configs in configs_of.items()
-            for config in configs
-            if config.name == "min.insync.replicas" and config.value is not None
-        }
+    async def describe_min_insync_replicas(
+        self, topics: Iterable[str]
+    ) -> Mapping[str, int | KgroupError]:
+        found: dict[str, int | KgroupError] = {}
+        for resource, configs in (await self._describe_topic_configs(topics)).items():
+            if isinstance(configs, KgroupError):
+                found[resource.name] = configs
+                continue
+            for config in configs:
+                if config.name == "min.insync.replicas" and config.value is not None:
+                    found[resource.name] = int(config.value)
+        return found
+
+    async def _describe_topic_configs(
+        self, topics: Iterable[str]
+    ) -> Mapping[ConfigResource, Configs | KgroupError]:
+        """Return all settings of each topic, or the error where the client may not see them."""
+        resources = [ConfigResource.topic(topic) for topic in topics]
+        try:
+            return await self.admin.describe_configs(resources)
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+        # It may be that of one topic.
+        return await self.admin.describe_each_config(resources)
 
     # --- users ------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ from clients.admin.user_requests import alter_request
 from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
 from clients.command_line.output import Failure
-from clients.errors import DeadlineExceeded
+from clients.errors import DeadlineExceeded, KgroupError
 from core_log.config import LogConfig
 from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ApiError, ErrorCode
@@ -245,6 +245,12 @@ class OverZooKeeper:
             resource: dict((await self._read_config(resource)).config) for resource in resources
         }
 
+    async def describe_each_own_config(
+        self, topics: Iterable[str]
+    ) -> dict[str, dict[str, str | None] | KgroupError]:
+        own = await self.describe_own_configs(map(ConfigResource.topic, topics))
+        return {resource.name: configs for resource, configs in own.items()}
+
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
@@ -295,7 +301,9 @@ class OverZooKeeper:
         node = await get_if_there(self.zk, path)
         return EntityConfig.decode(node[0], path) if node else EntityConfig({})
 
-    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+    async def describe_min_insync_replicas(
+        self, topics: Iterable[str]
+    ) -> Mapping[str, int | KgroupError]:
         raise NeedsBrokers("min.insync.replicas, which defaults to the brokers' setting,")
 
     # --- users ------------------------------------------------------------------------------------

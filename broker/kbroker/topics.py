@@ -6,6 +6,7 @@ Kafka's spelling works as it is: `kbroker topics --create --topic t --partitions
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import click
 
@@ -25,6 +26,7 @@ from broker.kbroker.topic_rows import (
     filter_partitions,
     format_partition_lines,
     format_topic_line,
+    unread_settings,
 )
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
 from clients.command_line.interrupts import heeding_interrupts
@@ -46,8 +48,11 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.printing import print_text
+from clients.errors import KgroupError
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
+
+T = TypeVar("T")
 
 PORTION = 20
 """Number of topics that are deleted by one request: what was done is said behind each."""
@@ -285,7 +290,7 @@ def describe(
         require_name(name, pattern)
     active = [option for option, is_given in filters.items() if is_given]
 
-    hidden: list[Failure] = []
+    failures: list[Failure] = []
 
     async def collect_items() -> list[Item]:
         names = [name] if name is not None else []
@@ -293,10 +298,19 @@ def describe(
             topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
             # Of topics that are not shown nobody knows whether they are healthy.
             if name is None and (active or not topics):
-                hidden.extend(await cluster.find_hidden_topics())
+                failures.extend(await cluster.find_hidden_topics())
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
-            return await build_items(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(active)))
+            return await build_items(
+                cluster,
+                topics,
+                failures,
+                # Lines and rows of partitions have no settings.
+                with_configs=topics_with_overrides
+                or output == "json"
+                or (is_table(output) and not active),
+                with_min_isr=bool(NEED_MIN_ISR & set(active)),
+            )
 
     # Filters choose topics, then partitions; several filters widen the choice.
     topics = asyncio.run(collect_items())
@@ -311,10 +325,10 @@ def describe(
     # With a filter, only topics that have such partitions.
     if output == "json":
         topics = [topic for topic in topics if topic["partitions"] or not active]
-        show(Listing("topics", TOPIC_COLUMNS, topics, hidden), output)
+        show(Listing("topics", TOPIC_COLUMNS, topics, failures), output)
     elif output == "csv":
         partitions = [partition for topic in topics for partition in topic["partitions"]]
-        show(Listing("topics", PARTITION_COLUMNS, partitions, hidden), output)
+        show(Listing("topics", PARTITION_COLUMNS, partitions, failures), output)
     else:
         for topic in topics:
             # As kafka-topics.sh: filters show partitions alone, --topics-with-overrides topics.
@@ -322,25 +336,40 @@ def describe(
             lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
                 print_text("\n".join(lines))
-        report(hidden)
-        if hidden:
+        report(failures)
+        if failures:
             raise click.exceptions.Exit(EXIT_FAILED)
 
 
 async def build_items(
-    cluster: ClusterAccess, topics: Mapping[str, TopicDescription], *, min_isr: bool = False
+    cluster: ClusterAccess,
+    topics: Mapping[str, TopicDescription],
+    failures: list[Failure],
+    *,
+    with_configs: bool,
+    with_min_isr: bool,
 ) -> list[Item]:
     """Build items of TOPIC_COLUMNS; their `partitions` are items of PARTITION_COLUMNS."""
-    configs = await cluster.describe_own_configs(map(ConfigResource.topic, topics))
+    configs = await cluster.describe_each_own_config(topics) if with_configs else {}
     marked = await cluster.list_marked_topics()
-    min_isrs = await cluster.describe_min_insync_replicas(topics) if min_isr else {}
+    min_isrs = await cluster.describe_min_insync_replicas(topics) if with_min_isr else {}
+
+    unread = {
+        topic: told
+        for topic, told in (*configs.items(), *min_isrs.items())
+        if isinstance(told, KgroupError)
+    }
+    failures += unread_settings(unread)
+
+    def known(told: T | KgroupError | None) -> T | None:
+        return None if isinstance(told, KgroupError) else told
 
     return [
         build_topic_item(
             topic,
-            configs[ConfigResource.topic(name)],
+            known(configs.get(name)),
             marked=name in marked,
-            min_isr=min_isrs.get(name),
+            min_isr=known(min_isrs.get(name)),
         )
         for name, topic in topics.items()
     ]

@@ -14,10 +14,11 @@ from broker.kbroker.topic_rows import (
     format_topic_line,
     is_at_min_isr,
     is_under_min_isr,
+    unread_settings,
 )
 from clients.admin.descriptions import ClusterDescription, LogDirDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.errors import ConnectionFailed
+from clients.errors import BrokerError, ConnectionFailed, KgroupError
 from protocol.errors import ApiError, ErrorCode
 from tests.stage.cluster import DevCluster
 
@@ -59,6 +60,21 @@ def test_partitions_are_told_apart_by_how_many_must_be_in_sync(
     partitions = build_topic_item(FLIGHTS, {}, min_isr=min_isr)["partitions"]
     assert [p["partition"] for p in partitions if is_under_min_isr(p)] == under
     assert [p["partition"] for p in partitions if is_at_min_isr(p)] == at
+
+
+def test_partition_whose_setting_may_not_be_read_is_told_of_only_without_a_leader() -> None:
+    led, leaderless = build_topic_item(FLIGHTS, None)["partitions"]
+    assert [is_under_min_isr(led), is_at_min_isr(led)] == [False, False]
+    assert [is_under_min_isr(leaderless), is_at_min_isr(leaderless)] == [True, False]
+
+
+def test_settings_of_many_topics_that_may_not_be_read_are_one_failure() -> None:
+    refused = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-0")
+    away = ConnectionFailed("h", 1, "down")
+    errors: dict[str, KgroupError] = {f"t-{number}": refused for number in range(12)}
+    named = [failure.what for failure in unread_settings(errors | {"a": away})]
+    first = ", ".join(f"t-{number}" for number in range(10))
+    assert named == [f"settings of {first} and 2 more", "settings of a"]
 
 
 def test_a_pattern_means_the_topic_called_exactly_so_before_all_it_matches() -> None:

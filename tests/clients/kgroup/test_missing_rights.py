@@ -38,6 +38,8 @@ class Stage:
     bootstrap: str
     home: Path
     allowed: Set[str] = EVERYTHING
+    denied: Set[tuple[Operation, str]] = frozenset()
+    """What else may not be done: operations, each with the name of a topic or group."""
 
     def may(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         kinds = {
@@ -46,6 +48,8 @@ class Stage:
             ResourceType.TOPIC: TOPICS,
             ResourceType.TRANSACTIONAL_ID: TRANSACTIONS,
         }
+        if (operation, resource.name) in self.denied:
+            return False
         # Brokers may describe all transactions.
         if operation is Operation.CLUSTER_ACTION:
             return TRANSACTIONS in self.allowed
@@ -200,6 +204,35 @@ async def test_topics_that_are_not_listed_are_an_error_of_each_command(tmp_path:
         for command in (*whole, *lists):
             code, _, said = await stage.print("kbroker", *command)
             assert (command, code, said) == (command, 0, "")
+
+
+SETTINGS_OF_INVOICES = (
+    "error: settings of invoices: TOPIC_AUTHORIZATION_FAILED: invoices; ask for DESCRIBE_CONFIGS "
+    "on the topic\n"
+)
+
+
+async def test_settings_that_may_not_be_seen_are_named_and_the_rest_is_shown(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as stage:
+        stage.denied = {(Operation.DESCRIBE_CONFIGS, "invoices")}
+        code, printed, said = await stage.print("kbroker", "topics", "describe")
+        assert (code, said) == (1, SETTINGS_OF_INVOICES)
+        lines = printed.splitlines()
+        assert "Topic: invoices\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: -" in lines
+        assert "Topic: secrets\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: " in lines
+        assert "\tTopic: invoices\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1" in lines
+        code, printed, said = await stage.print("kbroker", "cluster", "describe")
+        assert (code, said) == (1, SETTINGS_OF_INVOICES)
+        assert "Under-min-ISR partitions: not known\nOffline partitions: none" in printed
+        code, _, said = await stage.print("kbroker", "topics", "describe", "--under-min-isr")
+        assert (code, said) == (1, SETTINGS_OF_INVOICES)
+
+        # Nothing of these is shown there.
+        for args in (("--under-replicated",), ("-o", "csv"), ("secrets",)):
+            code, _, said = await stage.print("kbroker", "topics", "describe", *args)
+            assert (args, code, said) == (args, 0, "")
 
 
 async def test_transactions_and_log_directories_that_may_not_be_seen_are_an_error(
