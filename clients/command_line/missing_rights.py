@@ -12,7 +12,7 @@ from typing import Any
 from clients.admin import Admin
 from clients.admin.acl_requests import describe_acls_request
 from clients.command_line.output import Failure
-from clients.errors import KgroupError
+from clients.errors import BrokerError, KgroupError
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.acls import AclFilter, PatternType, ResourceType
@@ -82,6 +82,16 @@ async def find_hidden_offsets(admin: Admin, group_ids: Sequence[str]) -> list[Fa
     )
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
     return [Failure(group_id, refused, text) for group_id in group_ids]
+
+
+def error_of_reading(topic: str, error: Exception) -> str:
+    """Return the text of the error of a topic that was to be read.
+
+    A refusal names both rights that this needs: who is given one would ask for the other next.
+    """
+    if isinstance(error, BrokerError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"you may not read {topic}; ask for DESCRIBE and READ on the topic"
+    return str(error)
 
 
 async def may_describe_topic(admin: Admin, topic: str = NOBODYS_NAME) -> bool:

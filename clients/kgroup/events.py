@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from datetime import time as TimeOfDay
 from typing import Any
@@ -15,6 +15,7 @@ import click
 from clients.admin import LATEST_TIME, Admin
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.interrupts import end_on_signals
+from clients.command_line.missing_rights import error_of_reading
 from clients.command_line.output import (
     Column,
     Failure,
@@ -227,25 +228,26 @@ async def show_events(
     """Print the events, and with `follow` those to come."""
     source, topic_partition, start, end = await find_source(target, group_id, since_ms)
     settings = client_settings(target, await bootstrap_of(target))
-    async with await SimpleConsumer.for_leader(
-        settings, topic_partition.topic, topic_partition.partition
-    ) as consumer:
-        reading = read_events(consumer, source, topic_partition, start)
-        events = [event async for event in reading_until(reading, end if start < end else 0)]
-        if not follow:
-            # One that has had no rebalance yet has no events; one that is not there is a mistake.
-            unknown = () if events else await _find_unknown(target, group_id)
-            verdict = source.judge(events)
-            show(Listing("events", source.columns, events, unknown, verdict=verdict), output)
-            return
+    with naming_both_rights(source):
+        async with await SimpleConsumer.for_leader(
+            settings, topic_partition.topic, topic_partition.partition
+        ) as consumer:
+            reading = read_events(consumer, source, topic_partition, start)
+            events = [event async for event in reading_until(reading, end if start < end else 0)]
+            if not follow:
+                # One without a rebalance yet has no events; one that is not there is a mistake.
+                unknown = () if events else await _find_unknown(target, group_id)
+                verdict = source.judge(events)
+                show(Listing("events", source.columns, events, unknown, verdict=verdict), output)
+                return
 
-        # One line, or one object, for each.
-        end_on_signals()
-        for event in events:
-            _print(source, event, output)
-        async for _, latest in reading:
-            if latest is not None:
-                _print(source, latest, output)
+            # One line, or one object, for each.
+            end_on_signals()
+            for event in events:
+                _print(source, event, output)
+            async for _, latest in reading:
+                if latest is not None:
+                    _print(source, latest, output)
 
 
 async def find_source(
@@ -259,7 +261,8 @@ async def find_source(
         admin = sessions.admin
         for source in sources(group_id):
             try:
-                described = (await admin.describe_topics([source.topic]))[source.topic]
+                with naming_both_rights(source):
+                    described = (await admin.describe_topics([source.topic]))[source.topic]
             except BrokerError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
@@ -276,6 +279,17 @@ async def find_source(
         f"no events: neither {EVENTS_TOPIC} nor {OFFSETS_TOPIC} exists, so the cluster has had no "
         "group at a coordinator"
     )
+
+
+@contextlib.contextmanager
+def naming_both_rights(source: Source) -> Iterator[None]:
+    """Have the refusal to describe the topic, or to read it, name both rights."""
+    try:
+        yield
+    except BrokerError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        raise BrokerError(error.code, error_of_reading(source.topic, error)) from None
 
 
 async def _find_unknown(target: Target, group_id: str) -> Sequence[Failure]:

@@ -221,8 +221,8 @@ def _refusal(path: Path) -> Failure:
     return Failure(
         OFFSETS_TOPIC,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED.name,
-        f"you may not read it, and {path} has no recording; ask for READ on the topic, or let "
-        "`kgroup record` run, which needs DESCRIBE on the groups alone",
+        f"you may not read it, and {path} has no recording; ask for DESCRIBE and READ on the "
+        "topic, or let `kgroup record` run, which needs DESCRIBE on the groups alone",
     )
 
 

@@ -23,6 +23,7 @@ from clients.admin import (
     LogDirDescription,
 )
 from clients.cluster_view import PartitionView
+from clients.command_line.missing_rights import error_of_reading
 from clients.command_line.output import Failure
 from clients.errors import (
     BrokerError,
@@ -85,7 +86,7 @@ class OffsetsTopicReading:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return None
             if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise BrokerError(error.code, _describe(error)) from None
+                raise BrokerError(error.code, error_of_reading(OFFSETS_TOPIC, error)) from None
             raise
         views = dict(sorted(described[OFFSETS_TOPIC].partitions.items()))
         self.count = len(views)
@@ -171,7 +172,9 @@ class OffsetsTopicReading:
             repeated_since_ms=tally.repeated_since_ms,
             last_written_ms=tally.last_written_ms,
             read_ms=read_ms,
-            error=self.silent.get(view.leader) if failure is None else _describe(failure),
+            error=self.silent.get(view.leader)
+            if failure is None
+            else error_of_reading(OFFSETS_TOPIC, failure),
             is_damaged=isinstance(failure, CorruptRecord),
             **known,
         )
@@ -229,12 +232,6 @@ class OffsetsTopicReading:
                 self.silent[broker] = str(cause)
             self.failures.append(Failure.of(f"log directories of broker {broker}", error))
             return {}
-
-
-def _describe(failure: Exception) -> str:
-    if isinstance(failure, BrokerError) and failure.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return f"you may not read {OFFSETS_TOPIC}; ask for DESCRIBE and READ on the topic"
-    return str(failure)
 
 
 def _offset(offsets: Offsets, partition: TopicPartition) -> int | None:

@@ -212,3 +212,13 @@ async def test_at_risk_and_doctor_say_what_is_not_allowed(
         assert code == 1
         assert "ask for DESCRIBE and READ on the topic" in printed + errors
         assert len(errors.splitlines()) <= 1
+
+
+async def test_events_name_both_rights_that_they_need(tmp_path: Path, refused: Operation) -> None:
+    async with running(tmp_path, refused) as stage:
+        code, printed, errors = await stage.run("events", GROUP)
+        assert (code, printed) == (1, "")
+        assert errors == (
+            f"error: TOPIC_AUTHORIZATION_FAILED: you may not read {OFFSETS_TOPIC}; ask for "
+            "DESCRIBE and READ on the topic\n"
+        )
