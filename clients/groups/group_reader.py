@@ -72,6 +72,8 @@ class GroupReader:
     failures: list[Failure] = attrs.field(factory=list)
     hidden: list[Failure] = attrs.field(factory=list)
     """Those of them which say that lists of groups may lack some."""
+    unread: list[Failure] = attrs.field(factory=list)
+    """What times need and could not be read. A table without them is shown with a remark."""
     isolation: int = 0
     tails: MarkerTails = attrs.field()
     """What was seen of the ends of logs, for those who look again and again."""

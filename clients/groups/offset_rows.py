@@ -60,4 +60,6 @@ async def read_offset_rows(
         default=0,
     )
     remark = describe_future(ahead_ms)
-    return rows_of, times.remarks if remark is None else [*times.remarks, remark]
+    reader.unread += times.unread
+    remarks = [f"{failure.what} {failure.message}" for failure in times.unread]
+    return rows_of, remarks if remark is None else [*remarks, remark]

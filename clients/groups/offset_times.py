@@ -1,7 +1,7 @@
 """Read the times of committed offsets: of the commit, its expiry, and the first record behind it.
 
 Neither is in a coordinator's responses. Commits and expiries are in `__consumer_offsets`, the times
-of records in the logs. What may not be read is left out, and said in `remarks`.
+of records in the logs. What may not be read is left out, and named in `unread`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from clients.admin import Admin, ConfigResource
+from clients.command_line.missing_rights import error_of_reading
+from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets, OffsetTimes
 from clients.groups.lag import next_offset
 from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
 from clients.groups.partition_rounds import partition_rounds
+from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ class TimeReader:
     groups: Sequence[GroupFacts]
     logs: Mapping[TopicPartition, LogOffsets]
     isolation: int = 0
-    remarks: list[str] = attrs.field(factory=list)
+    unread: list[Failure] = attrs.field(factory=list)
 
     async def read(self, *, records: bool, logs: bool, retention: bool) -> Times:
         """Return the times of all partitions of the groups for which there are logs.
@@ -84,12 +88,10 @@ class TimeReader:
         try:
             records = await read_group_records(self.admin, ids)
         except KgroupError as error:
-            self.remarks.append(f"__consumer_offsets cannot be read, so times are missing: {error}")
+            self._leave_out(OFFSETS_TOPIC, error, error_of_reading(OFFSETS_TOPIC, error))
             return None
-        self.remarks += [
-            f"__consumer_offsets-{partition_id} cannot be read, so times are missing: {error}"
-            for partition_id, error in records.errors.items()
-        ]
+        for partition_id, error_of_one in records.errors.items():
+            self._leave_out(str(offsets_partition(partition_id)), error_of_one)
         return records
 
     async def _read_expiry(self) -> dict[int, int]:
@@ -136,7 +138,7 @@ class TimeReader:
             if isinstance(result, KgroupError) and not _is_of_deleted(result)
         ]
         if errors:
-            self.remarks.append(f"settings cannot be read, so times are missing: {errors[0]}")
+            self._leave_out("settings", errors[0])
         return settings
 
     async def _read_first(self) -> FirstTimes:
@@ -159,10 +161,16 @@ class TimeReader:
             try:
                 found = await read_first_timestamps(self.admin.cluster, asked, self.isolation)
             except KgroupError as error:
-                self.remarks.append(f"logs cannot be read, so lags in time are missing: {error}")
+                self._leave_out("logs", error, missing="lags in time")
                 break
             first |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
         return first
+
+    def _leave_out(
+        self, what: str, error: Exception, text: str = "", missing: str = "times"
+    ) -> None:
+        reason = f"cannot be read, so {missing} are missing: {text or error}"
+        self.unread.append(attrs.evolve(Failure.of(what, error), message=reason))
 
 
 def _is_of_deleted(error: KgroupError) -> bool:

@@ -54,12 +54,13 @@ def command(target: Target, groups: tuple[str, ...], within: int, output: str) -
 async def risks_of(
     target: Target, groups: Sequence[str], within_ms: int
 ) -> tuple[Listing, list[str]]:
-    """Return what the groups, or all, will lose, and what could not be read for that."""
-    wanted = Wanted(tuple(groups) or None, re.compile(""), (), RECORD_KEYS | LOG_KEYS, False)
+    """Return what the groups, or all, will lose, and remarks that put it in doubt."""
+    keys = RECORD_KEYS | LOG_KEYS
+    wanted = Wanted(tuple(groups) or None, re.compile(""), (), keys, False, needs_times=True)
     described, notes = await describe_groups(target, wanted, "offsets")
     risks = find_risks(described.items, within_ms)
-    # Whether groups have members is not asked for.
-    doubts = [note for note in notes if "cannot be read" in note or "clocks differ" in note]
+    # Whether groups have members is not asked for, and what cannot be read is an error.
+    doubts = [note for note in notes if "clocks differ" in note]
     verdict = judge_risks(risks, within_ms)
     # Of a log that is not there, or cannot be read, nobody knows what it loses.
     has_unread = any(

@@ -198,6 +198,8 @@ class Wanted:
     only_with_lag: bool
     isolation: int = 0
     """1: count lag to the last stable offset."""
+    needs_times: bool = False
+    """True: times that cannot be read are failures, as is all else."""
 
 
 @showing_progress("reading groups")
@@ -239,6 +241,8 @@ async def offsets_view(
             if (missing := scope.without(group.partitions)) is not None
         ]
     summaries = [summary(group, rows_of[group.group]) for group in groups]
+    if wanted.needs_times:
+        reader.failures += reader.unread
     for group_id, rows in rows_of.items():
         remarks = [*remarks, *position_remarks(group_id, rows)]
     items = [

@@ -235,6 +235,25 @@ async def test_settings_that_may_not_be_seen_are_named_and_the_rest_is_shown(
             assert (args, code, said) == (args, 0, "")
 
 
+async def test_settings_that_may_not_be_seen_put_what_is_at_risk_in_doubt(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        stage.denied = {(Operation.DESCRIBE_CONFIGS, "invoices")}
+        code, items, errors, _ = await stage.run("at-risk", "-o", "json")
+        assert (code, items, errors) == (1, [], [("settings", "TOPIC_AUTHORIZATION_FAILED")])
+        code, printed, said = await stage.print("kgroup", "at-risk")
+        assert (code, printed) == (1, "\nnothing is lost within 4h 0m, as far as it can be told\n")
+        assert said == (
+            "error: settings: cannot be read, so times are missing: TOPIC_AUTHORIZATION_FAILED: "
+            "invoices; ask for DESCRIBE_CONFIGS on the topic\n"
+        )
+        # A table is one without these columns.
+        code, _, said = await stage.print("kgroup", "describe", BILLING, "-o", "wide")
+        assert (code, "settings cannot be read, so times are missing: TOPIC_AUT" in said) == (
+            0,
+            True,
+        )
+
+
 async def test_transactions_and_log_directories_that_may_not_be_seen_are_an_error(
     tmp_path: Path,
 ) -> None:

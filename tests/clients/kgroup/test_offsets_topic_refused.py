@@ -205,8 +205,11 @@ async def test_at_risk_and_doctor_say_what_is_not_allowed(
 ) -> None:
     async with running(tmp_path, refused) as stage:
         code, printed, errors = await stage.run("at-risk")
-        assert (code, printed) == (0, "\nnothing is lost within 4h 0m, as far as it can be told\n")
-        assert f"{OFFSETS_TOPIC} cannot be read" in errors
+        assert (code, printed) == (1, "\nnothing is lost within 4h 0m, as far as it can be told\n")
+        assert errors == (
+            f"error: {OFFSETS_TOPIC}: cannot be read, so times are missing: you may not read "
+            f"{OFFSETS_TOPIC}; ask for DESCRIBE and READ on the topic\n"
+        )
 
         code, printed, errors = await stage.run("doctor")
         assert code == 1
