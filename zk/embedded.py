@@ -223,6 +223,10 @@ class EmbeddedZooKeeper:
         assert self._process is not None
         return await asyncio.to_thread(self._process.wait)
 
+    async def fail_at_its_end(self) -> None:
+        """Wait until the server ends, and raise ZkServerError with the last lines of its log."""
+        raise self._failure(f"ended with status {await self.wait()}")
+
     async def stop(self) -> None:
         """End the server: SIGTERM, and SIGKILL after `stop_timeout_s`. Idempotent."""
         # A second call finds nothing to stop.

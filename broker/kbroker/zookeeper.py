@@ -53,13 +53,17 @@ def command(context: click.Context, port: int, data: Path | None, users: Path | 
 
 
 async def serve(zookeeper: EmbeddedZooKeeper) -> None:
-    """Run the server until SIGINT or SIGTERM."""
+    """Run the server until SIGINT or SIGTERM. Raises ZkServerError, also if it ends by itself."""
     stop = stop_event()
 
     try:
         if await run_until_stopped(stop, zookeeper.start()):
+            # That of `kbroker dev`, whose server it is once more.
+            pid_file = zookeeper.data_dir.with_suffix(".pid")
+            if pid_file.exists():
+                pid_file.write_text(f"{zookeeper.pid}\n")
             say(f"ready zookeeper={zookeeper.connect_string}")
-            await stop.wait()
+            await run_until_stopped(stop, zookeeper.fail_at_its_end())
     finally:
         # A start that was cut short may have left a process.
         await zookeeper.stop()

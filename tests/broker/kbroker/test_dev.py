@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -188,6 +189,25 @@ def test_a_setting_that_is_none_of_kafkas_keeps_the_cluster_from_starting(tmp_pa
     )
     assert result.returncode == 1
     assert result.stderr.startswith("error: broker 0 exited with 1: error: no.such.setting")
+
+
+def test_zookeeper_alone_ends_with_its_server_and_says_so(tmp_path: Path) -> None:
+    pid_file = tmp_path / "zookeeper.pid"
+    pid_file.write_text("1\n")
+    process = subprocess.Popen(
+        command_line("kbroker", "zookeeper", "--port", "0", "--data", str(tmp_path / "zookeeper")),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert first_line(process).startswith("ready zookeeper=")
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    _, error = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert re.match(
+        r"error: ZooKeeper at 127\.0\.0\.1:\d+ ended with status -9; .*\.log ends:", error
+    )
 
 
 def test_zookeeper_alone_says_it_is_ready_and_ends_with_zero_on_sigint(tmp_path: Path) -> None:
