@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,8 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 RESET_TIMES = {"smallest": EARLIEST_TIME, "largest": LATEST_TIME}
+
+QUOTA = "a quota holds this client back"
 
 SILENCE_S = 5.0
 """What passes sooner is not worth a warning: an election, a broker that is started again. A broker
@@ -223,6 +225,27 @@ class BrokerFetcher:
         for partition, (offset, feed) in fetchable.items():
             if self._is_ours(feed) and feed.fetch_offset == offset:
                 self._take(feed, offset, fetched[partition])
+        self._note_quota(connection, [feed for _, feed in fetchable.values()], fetched)
+
+    def _note_quota(
+        self,
+        connection: Connection,
+        asked: Feeds,
+        fetched: Mapping[TopicPartition, FetchedPartition],
+    ) -> None:
+        """Keep and log that a quota lets nothing come, as one below the size of a batch does."""
+        now_s = asyncio.get_running_loop().time()
+        if connection.throttled_until_s <= now_s or any(part.rows for part in fetched.values()):
+            self.silences.pop(QUOTA, None)
+            return
+
+        for feed in filter(self._is_ours, asked):
+            # Who waits for messages is told why there are none (fault strangers-33).
+            feed.trouble = QUOTA
+        silence = self.silences.setdefault(QUOTA, Silence(now_s))
+        # One response without anything is usual: the next one has something.
+        if silence.level(now_s) >= logging.WARNING:
+            logger.warning("broker %d: nothing comes: %s", self.broker_id, QUOTA)
 
     def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
         if feed.trouble is not None and not fetched.error:

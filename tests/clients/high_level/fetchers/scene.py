@@ -52,6 +52,8 @@ class Broker:
         """Limits of the requests: (of the whole response, of its first partition)."""
         self.down = False
         self.wait_s = WAIT_S
+        self.silence_s = 0.0
+        """For so long a quota wants us to be silent, and gets an answer without partitions."""
 
     async def connect(self) -> Any:
         return self
@@ -77,6 +79,10 @@ class Broker:
         }
         self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
         await asyncio.sleep(self.wait_s)
+        if self.silence_s:
+            self.throttled_until_s = asyncio.get_running_loop().time() + self.silence_s
+            self.wait_s = self.silence_s
+            return FetchResponse(throttle_time_ms=int(1000 * self.silence_s), responses=[])
         return FetchResponse(
             responses=[
                 FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset, sizes[p])])

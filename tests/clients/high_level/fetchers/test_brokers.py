@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clients.high_level.config import load_consumer_config
-from clients.high_level.fetchers import SILENCE_S, BrokerFetcher, Fetchers
+from clients.high_level.fetchers import QUOTA, SILENCE_S, BrokerFetcher, Fetchers
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -145,6 +145,26 @@ def test_a_broker_that_makes_us_wait_for_a_quota_is_not_silent(
             assert feed.trouble is None
             await asyncio.sleep(2)
             assert (feed.trouble, caplog.messages) == (None, [])
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-33")
+def test_a_quota_that_lets_nothing_come_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.silence_s = 4
+        async with work:
+            await asyncio.sleep(2)
+            # One answer without anything is usual.
+            assert (feed.trouble, caplog.messages) == (QUOTA, [])
+            await asyncio.sleep(20)
+            assert caplog.messages == [f"broker 7: nothing comes: {QUOTA}"]
+            work.broker.silence_s, work.broker.wait_s = 0, WAIT_S
+            await asyncio.sleep(6)
+            assert feed.trouble is None
+            assert len(caplog.messages) == 1
 
     play(scene)
 
