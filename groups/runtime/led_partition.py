@@ -38,6 +38,11 @@ class LedPartition(Generic[S]):
     ending: int = 0
     timers: EventTimers = attrs.field(init=False)
 
+    @property
+    def is_appending(self) -> bool:
+        """True while the log takes a batch: its end is not known yet."""
+        return self.in_flight_until is None and self.journal.has_in_flight
+
     def check(self) -> None:
         """Assert what must hold between two steps. For tests: this walks all state."""
         is_writing = self.in_flight_until is not None

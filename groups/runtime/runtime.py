@@ -203,7 +203,7 @@ class CoordinatorRuntime(Generic[S]):
         Return whether they are written. They are encoded already. The same records by `submit` get
         the reason of a failure.
         """
-        is_busy = led.in_flight_until is not None or led.journal.waiting or led.ending
+        is_busy = led.journal.has_in_flight or led.journal.waiting or led.ending
         if is_busy or led.is_held_up or not self.log.commits_at_once(led.partition):
             return False
 
@@ -384,6 +384,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def _advance(self, led: LedPartition[S], now_ms: int) -> None:
         """Settle replicated batches and write waiting entries, until it must wait for the log."""
+        if led.is_appending:
+            # The log has woken this request with the batch that it takes just now, and whoever
+            # appends that goes on (fault strangers-36).
+            return
         while led.in_flight_until is None or self._settle(led, led.in_flight_until, now_ms):
             if not led.journal.waiting or led.is_held_up:
                 break
@@ -463,7 +467,8 @@ class CoordinatorRuntime(Generic[S]):
 
     def _check(self, led: LedPartition[S]) -> None:
         """Check a partition after a step, unless another step on it has not ended yet."""
-        if STATE_CHECKS.is_on and not led.ending and self._is_current(led):
+        is_between_steps = not led.ending and not led.is_appending
+        if STATE_CHECKS.is_on and is_between_steps and self._is_current(led):
             STATE_CHECKS.run(led.check)
 
     def _handle_timer(self, led: LedPartition[S], event: Any) -> None:

@@ -396,3 +396,26 @@ def test_very_many_requests_that_end_at_once_are_answered_some_in_each_turn(word
     assert words.responded == asked
     assert told[0] < len(asked)
     assert max(after - before for before, after in pairwise([0, *told])) <= 2 * RESPONSES_A_TURN
+
+
+@pytest.mark.fault("strangers-36")
+def test_a_request_that_the_log_wakes_while_it_appends_is_written_next(words: Words) -> None:
+    """As a marker that waited for this partition to be served does."""
+    partition = words.log.partition(0)
+    listener = partition.listener
+    assert listener is not None
+    woken: list[Pending] = []
+
+    def wake() -> None:
+        if not woken:
+            request_id = words.runtime.next_request_id()
+            woken.append(words.runtime.submit(words.led, Say(request_id, ("b",))))
+            # What is being appended is not replayed yet, and comes first.
+            assert not words.runtime.write_at_once(words.led, [b"c"], [b""], NOW_MS)
+        listener()
+
+    partition.listener = wake
+    first = words.submit(Say, ("a",))
+    assert [pending.response for pending in (first, *woken)] == [ErrorCode.NONE] * 2
+    assert len(partition.batches) == 2
+    assert words.counts == {"a": 1, "b": 1}
