@@ -176,7 +176,7 @@ def changes_of(
 ) -> tuple[OffsetChange, ...]:
     """Return the change of each store that the group may read."""
     return tuple(
-        OffsetChange(partition, store, held_in(facts, store, partition), _kept_by(store, new))
+        OffsetChange(partition, store, held_in(facts, store, partition), kept_by(store, new))
         for store in stores_of(facts, partition)
     )
 
@@ -204,8 +204,8 @@ def held_in(facts: GroupFacts, store: str, partition: TopicPartition) -> OffsetA
     return None if in_zookeeper is None else OffsetAndMetadata(in_zookeeper.offset)
 
 
-def _kept_by(store: str, offset: OffsetAndMetadata) -> OffsetAndMetadata:
-    # ZooKeeper keeps neither metadata nor leader epochs.
+def kept_by(store: str, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+    """Return what a store keeps of an offset: ZooKeeper has no metadata and no leader epochs."""
     return offset if store == "kafka" else OffsetAndMetadata(offset.offset)
 
 

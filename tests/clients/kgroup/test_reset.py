@@ -30,6 +30,7 @@ from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import block_until
+from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 from zk.znodes import ConsumerOffset, ConsumerRegistration
 
 NOTHING_WRITTEN = "Nothing was written: that was a dry run. Add --execute to write."
@@ -324,6 +325,31 @@ def test_a_copy_has_offsets_and_metadata_of_both_stores(stage: ResetStage) -> No
     stage.items("copy", source, target)
     assert stage.committed(target) == stage.committed(source)
     assert stage.read(target) == b"7"
+
+
+@pytest.mark.fault("strangers-35")
+@pytest.mark.parametrize("leftover", [10, None])
+def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
+    stage: ResetStage, leftover: int | None
+) -> None:
+    """Its members may read either: they follow their settings, and not the source's migration."""
+    source, target = stage.group({stage.t0: 10} if leftover else {}), unique("copy")
+    migration = GroupMigration(
+        target=OffsetStorage.ZOOKEEPER,
+        goal=OffsetStorage.ZOOKEEPER,
+        mode=OffsetMode.ZOOKEEPER,
+        came_from=OffsetMode.DUAL_ZOOKEEPER,
+        epoch=3,
+        started_at_ms=1,
+    )
+    stage.write(
+        {
+            GroupMigration.path(source): migration.encode(),
+            ConsumerOffset.path(source, *stage.t0): b"2",
+        }
+    )
+    (item,) = stage.items("copy", source, target)
+    assert (item["new_offset"], stage.offsets(target), stage.read(target)) == (2, {0: 2}, b"2")
 
 
 def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: ResetStage) -> None:
