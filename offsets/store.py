@@ -19,12 +19,11 @@ from offsets.requests import (
     fetch_offsets_request,
     fetch_results,
 )
-from offsets.store_errors import CommitFailed, OffsetFetchFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed, missing_rights
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.offset_fetch import OffsetFetchResponse
-from protocol.needs import missing_right
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
 
@@ -86,12 +85,14 @@ class CoordinatorStore:
 
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
+        codes: set[ErrorCode] = set()
         for partition in sorted(partitions):
             # An error of the whole response counts for each partition.
             result = results.get(partition)
             code = result.error if result and group_code is ErrorCode.NONE else group_code
             if code is not ErrorCode.NONE:
                 self._check_coordinator(code)
+                codes.add(code)
                 errors[partition] = code.name
             elif result is None:
                 errors[partition] = "left out of the response"
@@ -102,7 +103,8 @@ class CoordinatorStore:
                 )
 
         if errors:
-            raise OffsetFetchFailed(errors, offsets)
+            rights = missing_rights(ApiKey.OFFSET_FETCH, codes)
+            raise OffsetFetchFailed(errors, offsets, rights)
         return offsets
 
     async def commit(self, group: str, offsets: Offsets) -> None:
@@ -128,9 +130,7 @@ class CoordinatorStore:
             meanings: list[str] = []
             for code in sorted(set(errors.values())):
                 self._check_coordinator(code)
-                right = missing_right(ApiKey.OFFSET_COMMIT, code)
-                advice = f"ask for {right}" if right else ""
-                meanings += [self.on_refused(committer, code), advice]
+                meanings.append(self.on_refused(committer, code))
             raise CommitFailed(errors, "; ".join(filter(None, meanings)))
 
     def _check_coordinator(self, code: ErrorCode) -> None:

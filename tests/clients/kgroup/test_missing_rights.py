@@ -254,6 +254,39 @@ async def test_settings_that_may_not_be_seen_put_what_is_at_risk_in_doubt(tmp_pa
         )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reset", BILLING, "--topic", "invoices", "--to-offset", "9", "--execute"),
+        ("copy", AUDIT, "new"),
+        ("rename", AUDIT, "new"),
+        ("import",),
+    ],
+)
+async def test_who_may_not_write_offsets_is_told_what_to_ask_for(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    async with running(tmp_path) as stage:
+        code, exported, _ = await stage.print("kgroup", "export", BILLING)
+        assert code == 0
+        file = tmp_path / "exported"
+        file.write_text(exported)
+        args = (*command, str(file)) if command == ("import",) else command
+
+        stage.denied = {(Operation.READ, BILLING), (Operation.READ, "new")}
+        code, _, said = await stage.print("kgroup", *args)
+        assert (code, "GROUP_AUTHORIZATION_FAILED; ask for READ on the group\n" in said) == (
+            1,
+            True,
+        )
+        stage.denied = {(Operation.READ, "invoices"), (Operation.READ, "secrets")}
+        code, _, said = await stage.print("kgroup", *args)
+        assert (code, "TOPIC_AUTHORIZATION_FAILED; ask for READ on the topic\n" in said) == (
+            1,
+            True,
+        )
+
+
 async def test_transactions_and_log_directories_that_may_not_be_seen_are_an_error(
     tmp_path: Path,
 ) -> None:

@@ -77,6 +77,21 @@ def test_a_commit_that_failed_in_part_names_the_part() -> None:
     assert not coordinator.forgotten
 
 
+def test_refusals_name_the_rights_to_ask_for() -> None:
+    coordinator = Coordinator(at(p0=5))
+    coordinator.codes[P0] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    coordinator.codes[P1] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    named = f"{P0}: GROUP_AUTHORIZATION_FAILED, {P1}: TOPIC_AUTHORIZATION_FAILED"
+    with pytest.raises(CommitFailed) as commit:
+        asyncio.run(coordinator.store.commit(GROUP, at(p0=1, p1=2)))
+    rights = {"READ on the topic", "READ on the group"}
+    assert set(str(commit.value).split("; ask for ")) == {named, *rights}
+    with pytest.raises(OffsetFetchFailed) as fetch:
+        asyncio.run(coordinator.store.fetch(GROUP, [P0, P1]))
+    rights = {"DESCRIBE on the topic", "DESCRIBE on the group"}
+    assert set(str(fetch.value).split("; ask for ")) == {named, *rights}
+
+
 def test_a_group_with_members_at_its_coordinator_refuses_our_commit_for_good() -> None:
     async def scene() -> None:
         coordinator = Coordinator()
