@@ -26,6 +26,7 @@ from clients.groups.group_reader import GroupReader
 from clients.kgroup.stdin_lines import standard_input
 from clients.resets.offset_export import STORES, ExportedOffset, read_export
 from clients.resets.offset_writing import read_offsets, write_offsets
+from clients.resets.reset_plan import held_in
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -163,7 +164,7 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
                     if not job.one_store:
                         offsets += twins(facts, offsets)
                     if not job.dry_run:
-                        offsets, errors = await _write_offsets(sessions, group_id, offsets)
+                        offsets, errors = await _write_offsets(sessions, facts, offsets)
                         failures += errors
                         if offsets:
                             interrupts.say(f"written: {group_id}, {len(offsets)} offsets")
@@ -234,9 +235,10 @@ _OTHER_STORE = {"zookeeper": "kafka", "kafka": "zookeeper"}
 
 
 async def _write_offsets(
-    sessions: Sessions, group_id: str, new_offsets: Sequence[ExportedOffset]
+    sessions: Sessions, facts: GroupFacts, new_offsets: Sequence[ExportedOffset]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
     """Write the offsets. Returns those that the stores hold afterwards, and the failures."""
+    group_id = facts.group
     by_store = {
         store: {
             offset.partition: offset.committed for offset in new_offsets if offset.store == store
@@ -253,6 +255,8 @@ async def _write_offsets(
         for offset in new_offsets
         if (now := held.get((offset.store, offset.partition))) is not None
         and now.offset == offset.committed.offset
+        # A commit that was refused leaves an offset that was there before as it is, too.
+        and not (failures and _is_held(facts, offset))
     ]
 
     # A commit that another client made in between is not ours.
@@ -263,3 +267,8 @@ async def _write_offsets(
         )
         failures.append(Failure(group_id, "OffsetsChanged", text))
     return written, failures
+
+
+def _is_held(facts: GroupFacts, offset: ExportedOffset) -> bool:
+    held = held_in(facts, offset.store, offset.partition)
+    return held is not None and held.offset == offset.committed.offset

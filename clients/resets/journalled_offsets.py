@@ -28,7 +28,6 @@ from clients.resets.offset_change import (
     compare,
     deletions,
     moved_text,
-    offset_of,
     partitions_by_store,
     reverse,
 )
@@ -172,8 +171,7 @@ class JournalledOffsets:
             return Outcome(entry, "")
 
         now = compare(entry.changes, await self.held(entry.group, entry.changes))
-        # An offset that was to stay the same says nothing of what was written.
-        has_written = any(offset_of(change.old) != offset_of(change.new) for change in now.at_new)
+        has_written = any(change.is_move for change in now.at_new)
         if not has_written and (now.at_old or now.moved):
             return await self._end(entry, (), ())
 
@@ -220,7 +218,9 @@ class JournalledOffsets:
                 Failure(str(change.partition), "OffsetsChanged", moved_text(change, held))
                 for change in (*now.moved, *now.at_old)
             ]
-        return await self._end(entry, now.at_new, failures)
+        # A commit that was refused leaves what was to stay the same as it is, too.
+        written = [change for change in now.at_new if change.is_move or not failures]
+        return await self._end(entry, written, failures)
 
     def _left_begun(self, entry: JournalEntry) -> Failure:
         text = (
@@ -263,7 +263,7 @@ class JournalledOffsets:
             return Outcome(entry, "", (failure, *unread, self._left_begun(entry)))
 
         at_new = compare(entry.changes, held).at_new
-        written = {c.place for c in at_new if offset_of(c.old) != offset_of(c.new)}
+        written = {change.place for change in at_new if change.is_move}
         # A member that came between may have committed over a deletion.
         written |= {("kafka", partition) for partition in deleted}
         changes = [change for change in entry.changes if change.place in written]

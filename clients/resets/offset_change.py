@@ -29,6 +29,14 @@ class OffsetChange:
         """Return the store and the partition."""
         return self.store, self.partition
 
+    @property
+    def is_move(self) -> bool:
+        """Return whether the offset is another one afterwards.
+
+        If it is not, what the store holds does not tell whether it was written.
+        """
+        return offset_of(self.old) != offset_of(self.new)
+
 
 @frozen
 class Comparison:

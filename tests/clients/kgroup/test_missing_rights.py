@@ -287,6 +287,31 @@ async def test_who_may_not_write_offsets_is_told_what_to_ask_for(
         )
 
 
+async def test_refused_offsets_that_were_there_already_are_not_done(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        _, exported, _ = await stage.print("kgroup", "export", BILLING)
+        file = tmp_path / "exported"
+        file.write_text(exported)
+
+        stage.denied = {(Operation.READ, BILLING)}
+        reset = ("reset", BILLING, "--all-topics", "--to-offset", "0", "--execute", "-o", "json")
+        code, items, errors, said = await stage.run(*reset)
+        assert (code, items) == (1, [])
+        assert errors == [(f"{BILLING} in kafka", "CommitFailed")]
+        assert "is entry 1 (abandoned)" in said
+        code, items, errors, _ = await stage.run("import", str(file), "-o", "json")
+        assert (code, items, errors) == (1, [], [(f"{BILLING} in kafka", "CommitFailed")])
+        _, (entry,), _, _ = await stage.run("journal", "-o", "json")
+        assert entry["status"] == "abandoned"
+
+        # Who may is told of both.
+        stage.denied = frozenset()
+        code, items, _, said = await stage.run(*reset)
+        assert (code, len(items), "is entry 2 (done)" in said) == (0, 2, True)
+        code, items, _, _ = await stage.run("import", str(file), "-o", "json")
+        assert (code, len(items)) == (0, 2)
+
+
 async def test_transactions_and_log_directories_that_may_not_be_seen_are_an_error(
     tmp_path: Path,
 ) -> None:
