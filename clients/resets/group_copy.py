@@ -21,6 +21,7 @@ from clients.resets.reset_plan import (
     held_in,
     kept_by,
     refusal,
+    stores_of,
 )
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -54,18 +55,23 @@ async def plan_copy(sessions: Sessions, source: GroupFacts, group_id: str) -> Re
     """Plan a copy in the same cluster: each store gets what it has of the source.
 
     Where it is known which store counts, as after a migration, the others get the offset that does:
-    the members of the copy need not follow the source's migration.
+    the members of the copy need not follow the source's migration. So does a store that the copy's
+    own members read, if it exists already.
     """
     reader = GroupReader(sessions)
     facts = await reader.group(group_id)
     is_migrated = await _is_migrated(sessions, source.group)
+    is_known = source.storage is not None or facts.storage is not None
     rows = []
     for partition, committed in current_offsets(source).items():
-        changes = [
-            OffsetChange(partition, store, held_in(facts, store, partition), kept_by(store, new))
-            for store in STORES
-            if (new := _copied(source, store, partition, committed, is_migrated)) is not None
-        ]
+        changes = []
+        for store in _stores_of_copy(source, facts, partition, is_migrated):
+            held = held_in(source, store, partition)
+            # What is left in the other store would hide records (fault strangers-35, was: False).
+            is_leftover = is_known and held is not None and held.offset != committed.offset
+            new = committed if held is None or is_leftover else held
+            old_there = held_in(facts, store, partition)
+            changes.append(OffsetChange(partition, store, old_there, kept_by(store, new)))
         old = facts.current_offset(partition)
         rows.append(PlannedOffset(partition, old, committed.offset, tuple(changes)))
     return ResetPlan(group_id, tuple(rows), tuple(reader.failures), refusal(facts))
@@ -78,21 +84,16 @@ async def _is_migrated(sessions: Sessions, group_id: str) -> bool:
     return await sessions.zk.exists(GroupMigration.path(group_id)) is not None
 
 
-def _copied(
-    source: GroupFacts,
-    store: str,
-    partition: TopicPartition,
-    committed: OffsetAndMetadata,
-    is_migrated: bool,
-) -> OffsetAndMetadata | None:
-    """Return what a store of the copy gets; `committed` is the offset that counts."""
-    held = held_in(source, store, partition)
-    if held is None:
-        # Its members may read either store.
-        return committed if is_migrated else None
-    # What is left in the other store would hide records (fault strangers-35, was: held).
-    counts = committed if source.storage is not None else held
-    return held if held.offset == counts.offset else counts
+def _stores_of_copy(
+    source: GroupFacts, target: GroupFacts, partition: TopicPartition, is_migrated: bool
+) -> list[str]:
+    """Return the stores that a copy writes, so that its members find the offset."""
+    wanted = set(STORES) if is_migrated else set()
+    wanted |= {store for store in STORES if held_in(source, store, partition) is not None}
+    if target.exists or target.storage is not None:
+        # (fault strangers-37).
+        wanted.update(stores_of(target, partition))
+    return [store for store in STORES if store in wanted]
 
 
 async def plan_copy_to_cluster(

@@ -352,6 +352,17 @@ def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
     assert (item["new_offset"], stage.offsets(target), stage.read(target)) == (2, {0: 2}, b"2")
 
 
+@pytest.mark.fault("strangers-37")
+def test_a_copy_over_a_group_is_written_where_that_one_reads(stage: ResetStage) -> None:
+    source, target = stage.group({stage.t0: 5}), unique("copy")
+    stage.write({ConsumerOffset.path(target, *stage.t0): b"9"})
+    (item,) = stage.items("copy", source, target, "--force")
+    assert (item["old_offset"], item["new_offset"]) == (9, 5)
+    assert (stage.offsets(target), stage.read(target)) == ({0: 5}, b"5")
+    (shown,) = stage.items("describe", target)
+    assert shown["current_offset"] == 5
+
+
 def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: ResetStage) -> None:
     source, target = stage.group({stage.t0: 5}), stage.group({stage.t0: 1})
     (error,) = stage.errors("copy", source, target)
