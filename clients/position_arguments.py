@@ -19,10 +19,12 @@ def check_partitions(*partitions: object) -> None:
 
 
 def check_offsets(offsets: object) -> None:
-    """Raise TypeError if it is no mapping from partitions to offsets."""
+    """Raise TypeError unless it maps partitions to offsets, ValueError if one cannot be."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"{offsets!r} is no mapping from TopicPartition to OffsetAndMetadata")
     check_partitions(*offsets)
     for partition, committed in offsets.items():
         if not isinstance(committed, OffsetAndMetadata):
             raise TypeError(f"{partition}: {committed!r} is no OffsetAndMetadata(offset)")
+        if not 0 <= committed.offset < 1 << 63:
+            raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")

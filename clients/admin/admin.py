@@ -53,6 +53,7 @@ from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
+from clients.position_arguments import check_offsets
 from clients.shared_close import SharedClose
 from offsets.requests import (
     commit_request,
@@ -667,8 +668,9 @@ class Admin:
         """Commit offsets for a group that has no members.
 
         Raises BrokerError with the partition in its text; UNKNOWN_MEMBER_ID if the group has
-        members.
+        members. Raises TypeError and ValueError for impossible offsets.
         """
+        check_offsets(offsets)
         request = commit_request(group_id, offsets)
         read = partial(group_responses.all_committed, group_id, offsets)
         await self._calls.coordinator(group_id, request, read)

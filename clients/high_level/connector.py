@@ -57,7 +57,7 @@ from zk.api import ZkSession
 
 logger = logging.getLogger(__name__)
 
-COORDINATOR = "coordinator"
+ZOOKEEPER, COORDINATOR = "zookeeper", "coordinator"
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
 
@@ -91,7 +91,12 @@ class ConsumerConnector:
     ) -> None:
         given = {**(settings or {}), **keywords}
         self.config: ConsumerConfig | MemberConfig
-        if given.get("membership") == COORDINATOR:
+        membership = given.get("membership", ZOOKEEPER)
+        if membership not in (ZOOKEEPER, COORDINATOR):
+            # Each kind has settings of its own, and would complain of what the other has.
+            reason = f"String must be one of: {ZOOKEEPER}, {COORDINATOR}"
+            raise SettingError("membership", reason, str(membership))
+        if membership == COORDINATOR:
             self.config, self.notes = load_member_config(given)
         else:
             self.config, self.notes = load_consumer_config(given)

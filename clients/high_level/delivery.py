@@ -277,11 +277,6 @@ class StreamDelivery:
         Raises CommitFailed, also if some of `offsets` are for partitions that we do not own, and
         once if partitions were lost of which messages were consumed and not committed; ValueError.
         """
-        # Nothing is sent if one of the offsets is impossible.
-        for partition, committed in (offsets or {}).items():
-            if committed.offset < 0:
-                raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
-
         foreign: set[TopicPartition] = set()
         wanted = only
         retries_left = self.commit_retries if retries is None else retries

@@ -482,9 +482,6 @@ class Producer:
         a commit goes on with them.
         """
         check_offsets(offsets)
-        for partition, committed in offsets.items():
-            if not 0 <= committed.offset < 1 << 63:
-                raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
         transactions = self._with_transactions("send_offsets_to_transaction")
         await transactions.send_offsets(offsets, group)
 

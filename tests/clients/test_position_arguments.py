@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from clients.admin import Admin
+from clients.errors import SettingError
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.seeking import Timestamp, resolve
@@ -51,6 +53,27 @@ def test_a_consumer_says_what_it_wants(call: Call, said: str) -> None:
             await result()
 
     run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("offset", [-5, 1 << 70])
+def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> None:
+    impossible = {P0: OffsetAndMetadata(offset)}
+    said = f"^t-0: offset {offset} cannot be committed$"
+
+    async def scenario() -> None:
+        settings = {"membership": "coordinator", "bootstrap.servers": "b:1", "group.id": "g"}
+        with pytest.raises(ValueError, match=said):
+            await ConsumerConnector(settings).commit_offsets(impossible)
+        with pytest.raises(ValueError, match=said):
+            await Admin("b:1").commit_group_offsets("g", impossible)
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_misspelt_membership_is_named() -> None:
+    said = "Invalid value coord for configuration membership: .* one of: zookeeper, coordinator"
+    with pytest.raises(SettingError, match=said):
+        ConsumerConnector({"membership": "coord", "bootstrap.servers": "b:1", "group.id": "g"})
 
 
 def test_a_place_that_is_none_is_refused() -> None:

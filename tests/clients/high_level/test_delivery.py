@@ -160,18 +160,6 @@ def test_a_commit_that_was_answered_while_the_process_stood_still_has_not_taken_
     play(scene)
 
 
-def test_a_negative_offset_is_refused_and_leaves_everything_as_it_was() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
-        wanted = {P0: OffsetAndMetadata(9), P1: OffsetAndMetadata(-1)}
-        with pytest.raises(ValueError, match="t-1: offset -1"):
-            await work.delivery.commit_offsets(wanted)
-        assert work.store.commits == []
-
-    play(scene)
-
-
 def test_a_process_that_was_stopped_commits_nothing_before_its_timers_ring() -> None:
     async def scene() -> None:
         work = Scene()
