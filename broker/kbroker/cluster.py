@@ -31,7 +31,7 @@ from clients.command_line.output import (
 )
 from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
-from clients.errors import KgroupError
+from clients.errors import KgroupError, UnsupportedApi
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkError, ZkSession, get_if_there
@@ -180,7 +180,7 @@ async def describe_cluster(
     unread = {topic: error for topic, error in told.items() if isinstance(error, KgroupError)}
     failures += unread_settings(unread)
     ids = [broker.node_id for broker in description.brokers]
-    refusing = await find_refusing_log_dirs(cluster.admin, ids)
+    refusing = await find_refusing_log_dirs(cluster.admin, ids, failures)
     partitions = [
         partition
         for topic in topics.values()
@@ -199,18 +199,28 @@ async def describe_cluster(
     return build_cluster_item(description, epoch, partitions, listeners, refusing)
 
 
-async def find_refusing_log_dirs(admin: Admin, brokers: Sequence[int]) -> list[str] | None:
+async def find_refusing_log_dirs(
+    admin: Admin, brokers: Sequence[int], failures: list[Failure]
+) -> list[str] | None:
     """Return the log directories that take no writes, as `broker 0: PATH (full)`.
 
-    None if a broker did not tell.
+    None if none is known, and a broker did not tell. One that cannot be asked is a failure: it is
+    named in metadata until its session with ZooKeeper ends.
     """
     describe = partial(admin.describe_log_dirs, with_replicas=False)
     told = await asyncio.gather(*map(describe, brokers), return_exceptions=True)
     refusing: list[str] = []
+    are_all_known = True
     for broker, log_dirs in zip(brokers, told, strict=True):
-        # It tells none of them to who may not describe the cluster.
-        if isinstance(log_dirs, KgroupError) or not log_dirs:
-            return None
+        # Brokers before Kafka 1.0 do not know their directories, and none is told to who may not
+        # describe the cluster.
+        if isinstance(log_dirs, UnsupportedApi) or not log_dirs:
+            are_all_known = False
+            continue
+        if isinstance(log_dirs, KgroupError):
+            are_all_known = False
+            failures.append(Failure.of(f"broker {broker}", log_dirs))
+            continue
         if isinstance(log_dirs, BaseException):
             raise log_dirs
         for path, log_dir in log_dirs.items():
@@ -218,7 +228,7 @@ async def find_refusing_log_dirs(admin: Admin, brokers: Sequence[int]) -> list[s
                 refusing.append(f"broker {broker}: {path} (off-line)")
             elif log_dir.is_full:
                 refusing.append(f"broker {broker}: {path} (full)")
-    return refusing
+    return refusing if refusing or are_all_known else None
 
 
 async def read_controller_epoch(zk: ZkSession) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -23,6 +23,7 @@ from clients.admin import (
     find_hanging_transactions,
 )
 from clients.admin.hanging_transactions import find_last_transactions
+from clients.cluster_view import BrokerEndpoint
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.missing_rights import find_hidden_topics, find_hidden_transactions
@@ -178,14 +179,15 @@ def list_transactions(
     duration_filter: int,
 ) -> None:
     """List the transactional ids of all coordinators."""
+    failures: list[Failure] = []
 
     async def find() -> tuple[list[TransactionListing], list[Failure]]:
+        min_duration_ms = None if duration_filter < 0 else duration_filter
         async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
-            listings = await sessions.admin.list_transactions(
-                states=states,
-                producer_ids=producer_ids,
-                min_duration_ms=None if duration_filter < 0 else duration_filter,
+            results = await sessions.admin.transactions_of_each_broker(
+                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms
             )
+            listings = join_listings(results, failures)
             return listings, await find_hidden_transactions(sessions.admin)
 
     listings, hidden = asyncio.run(find())
@@ -199,9 +201,23 @@ def list_transactions(
         for listing in listings
     ]
     # Who sees some ids has a list of these; who sees none should know why.
-    errors = () if items else hidden
+    errors = failures if items else [*failures, *hidden]
     notes = [f"note: {failure.message}" for failure in hidden]
     show(Listing("transactions", LISTING_COLUMNS, items, errors, summaries=notes), output)
+
+
+def join_listings(
+    results: Mapping[BrokerEndpoint, list[TransactionListing] | KgroupError],
+    failures: list[Failure],
+) -> list[TransactionListing]:
+    """Return the ids of all coordinators, sorted. One that did not tell its ids is a failure."""
+    listings: list[TransactionListing] = []
+    for broker, result in results.items():
+        if isinstance(result, KgroupError):
+            failures.append(Failure.of(f"broker {broker.node_id}", result))
+        else:
+            listings += result
+    return sorted(listings, key=lambda listing: listing.transactional_id)
 
 
 # --- describe

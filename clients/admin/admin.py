@@ -752,13 +752,25 @@ class Admin:
         transaction began longer ago (brokers from 3.8 on). Raises the error of a broker that has
         one: its ids would be missing.
         """
+        results = await self.transactions_of_each_broker(
+            states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms
+        )
+        listings = [listing for result in results.values() for listing in unless_error(result)]
+        return sorted(listings, key=lambda listing: listing.transactional_id)
+
+    async def transactions_of_each_broker(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int | None = None,
+    ) -> dict[BrokerEndpoint, list[TransactionListing] | KgroupError]:
+        """Do the same as `list_transactions`, with an error for each broker that has one."""
         from clients.admin.transaction_calls import TransactionFilter
 
         duration_ms = -1 if min_duration_ms is None else min_duration_ms
         wanted = TransactionFilter(tuple(states), tuple(producer_ids), duration_ms)
-        results = await self._calls.each_broker(wanted.list_transactions, "transactions")
-        listings = [listing for result in results.values() for listing in unless_error(result)]
-        return sorted(listings, key=lambda listing: listing.transactional_id)
+        return await self._calls.each_broker(wanted.list_transactions, "transactions")
 
     async def describe_transactions(
         self, transactional_ids: Iterable[str]

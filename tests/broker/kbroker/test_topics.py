@@ -18,7 +18,8 @@ from broker.kbroker.topic_rows import (
 )
 from clients.admin.descriptions import ClusterDescription, LogDirDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.errors import BrokerError, ConnectionFailed, KgroupError
+from clients.command_line.output import Failure
+from clients.errors import BrokerError, ConnectionFailed, KgroupError, UnsupportedApi
 from protocol.errors import ApiError, ErrorCode
 from tests.stage.cluster import DevCluster
 
@@ -127,14 +128,20 @@ async def test_directories_that_refuse_writes_are_named_with_their_brokers() -> 
             return self.told[broker]
 
     brokers: Any = Brokers()
-    assert await find_refusing_log_dirs(brokers, [0, 1]) == [
+    failures: list[Failure] = []
+    assert await find_refusing_log_dirs(brokers, [0, 1], failures) == [
         "broker 0: /a (full)",
         "broker 1: /b (off-line)",
     ]
     # One that does not tell, or tells none to who may not know, may have some.
-    for silent in (ConnectionFailed("h", 1, "down"), {}):
-        brokers.told = (Brokers.told[0], silent)
-        assert await find_refusing_log_dirs(brokers, [0, 1]) is None
+    well = {"/c": LogDirDescription(ErrorCode.NONE, {})}
+    for silent in (ConnectionFailed("h", 1, "down"), UnsupportedApi("too old"), {}):
+        brokers.told = (well, silent)
+        assert await find_refusing_log_dirs(brokers, [0, 1], failures) is None
+        brokers.told = (silent, Brokers.told[0])
+        assert await find_refusing_log_dirs(brokers, [0, 1], []) == ["broker 1: /a (full)"]
+    # Only one that should tell is named.
+    assert [(failure.what, failure.message) for failure in failures] == [("broker 1", "h:1: down")]
 
 
 def test_a_broker_is_imbalanced_by_what_it_should_lead_and_does_not() -> None:
