@@ -423,9 +423,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "27",
         "a negative offset is refused",
-        "clients.high_level.delivery:StreamDelivery.commit_offsets",
-        "committed.offset < 0",
-        "False",
+        "clients.position_arguments:check_offsets",
+        "0 <= committed.offset < 1 << 63",
+        "True",
     ),
     Remedy(
         "27",
