@@ -9,7 +9,7 @@ from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
-from protocol.special_values import EARLIEST_TIME, LATEST_TIME
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME, MAX_LONG
 from protocol.topic_partition import TopicPartition
 
 
@@ -29,7 +29,7 @@ async def resolve(
 ) -> int:
     """Return the offset of a place. Raises ValueError, BrokerError, ClientError."""
     if isinstance(place, Timestamp):
-        if place.ms < 0:
+        if not 0 <= place.ms <= MAX_LONG:
             raise ValueError(f"{place.ms} is no time since 1970")
         offset = await _ask(cluster, partition, place.ms, isolation)
         return offset if offset >= 0 else await _ask(cluster, partition, LATEST_TIME, isolation)
@@ -37,7 +37,8 @@ async def resolve(
         raise TypeError(f"{place!r} is no offset, EARLIEST_TIME, LATEST_TIME or Timestamp(ms)")
     if place in (EARLIEST_TIME, LATEST_TIME):
         return await _ask(cluster, partition, place, isolation)
-    if place < 0:
+    # A larger one would be in each fetch and commit of the member, none of which could be sent.
+    if not 0 <= place <= MAX_LONG:
         raise ValueError(f"{partition}: there is no offset {place}")
     return place
 

@@ -80,6 +80,9 @@ def test_a_place_that_is_none_is_refused() -> None:
     nowhere: Any = None
     with pytest.raises(TypeError, match=r"^'7' is no offset, EARLIEST_TIME"):
         run_in_virtual_time(resolve(nowhere, P0, "7", nowhere))  # type: ignore[arg-type]
+    for beyond in (-7, 1 << 63):
+        with pytest.raises(ValueError, match=f"^t-0: there is no offset {beyond}$"):
+            run_in_virtual_time(resolve(nowhere, P0, beyond, nowhere))
     with pytest.raises(ValueError, match="no time"):
         run_in_virtual_time(resolve(nowhere, P0, Timestamp(-1), nowhere))
 
