@@ -20,7 +20,7 @@ from groups.consumer import effects as do
 from groups.consumer import events as on
 from groups.consumer.decide import decide
 from groups.consumer.member_failed import MemberFailed
-from groups.consumer.refusals import explain_fencing
+from groups.consumer.refusals import explain_fencing, explain_strategies
 from groups.consumer.state import Consumer, Phase
 from groups.event_timers import EventTimers
 from protocol.api_key import ApiKey
@@ -271,6 +271,8 @@ class GroupConsumer:
         """Return the user's words for an error after which there is no place in the group."""
         if error is ErrorCode.FENCED_INSTANCE_ID:
             return explain_fencing(self.group_id, self.consumer.settings.group_instance_id)
+        if error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            return explain_strategies(self.group_id, self.consumer.settings.strategies)
         text = f"group {self.group_id}: {error.name}: {error.meaning}"
         right = missing_right(ApiKey.JOIN_GROUP, error)
         return f"{text.removesuffix('.')}; ask for {right}" if right else text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 
@@ -64,6 +66,15 @@ def explain_fencing(group_id: str, group_instance_id: str | None) -> str:
     return (
         f"group {group_id}: another consumer has joined with group.instance.id="
         f"{group_instance_id}, and has this one's place; give each its own"
+    )
+
+
+def explain_strategies(group_id: str, strategies: Sequence[str]) -> str:
+    """Return why a member that has no strategy in common with the others cannot join."""
+    return (
+        f"group {group_id}: its members support no partition.assignment.strategy of "
+        f"{', '.join(strategies)}, or are no consumers; give this one a strategy that they have "
+        "(aiokafka: roundrobin)"
     )
 
 
