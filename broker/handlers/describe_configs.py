@@ -49,7 +49,6 @@ def handle(
     return topics.when_read(
         names.difference(refused),
         lambda: _describe_all(cache, topics, brokers, request, context),
-        brokers.static.request_timeout_ms,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from broker.network.deferred import Deferred, add_in_turns
 from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.process.zk_retry import IS_SILENT, answers_soon
 from broker.settings.entity_configs import Settings
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
@@ -33,16 +34,21 @@ def handle(
     context: RequestContext,
 ) -> Wait:
     """Respond when the users are read from ZooKeeper."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_describe(zk, request, context.api_version), timeout_ms, late)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, IS_SILENT)
+    return deferred.respond(_describe(zk, request, context.api_version, late), timeout_ms, late)
 
 
 async def _describe(
-    zk: ZkSession, request: DescribeUserScramCredentialsRequest, version: int
+    zk: ZkSession,
+    request: DescribeUserScramCredentialsRequest,
+    version: int,
+    late: Callable[[], DescribeUserScramCredentialsResponse],
 ) -> DescribeUserScramCredentialsResponse:
     # Without names: all users that have a credential.
     names = [user.name for user in request.users or ()]
     try:
+        if not await answers_soon(zk):
+            return late()
         stored = await _read(zk, names or await list_users(zk))
     except ZkError as error:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}") from error

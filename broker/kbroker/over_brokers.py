@@ -20,7 +20,7 @@ from clients.admin.descriptions import (
 from clients.admin.verdicts import Verdicts
 from clients.command_line.missing_rights import find_hidden_topics
 from clients.command_line.output import Failure
-from clients.errors import BrokerError, KgroupError, UnsupportedApi
+from clients.errors import BrokerError, DeadlineExceeded, KgroupError, UnsupportedApi
 from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
@@ -136,13 +136,17 @@ class OverBrokers:
     async def _describe_topic_configs(
         self, topics: Iterable[str]
     ) -> Mapping[ConfigResource, Configs | KgroupError]:
-        """Return all settings of each topic, or the error where the client may not see them."""
+        """Return all settings of each topic, or the error where they cannot be seen now."""
         resources = [ConfigResource.topic(topic) for topic in topics]
         try:
             return await self.admin.describe_configs(resources)
         except BrokerError as error:
             if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
+        except DeadlineExceeded as error:
+            # Brokers of Kafka wait for a ZooKeeper that is away, in silence.
+            if not isinstance(error.__cause__, BrokerError):
+                return dict.fromkeys(resources, error)
         # It may be that of one topic.
         return await self.admin.describe_each_config(resources)
 

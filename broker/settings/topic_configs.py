@@ -19,9 +19,8 @@ from typing import Any
 import attrs
 
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
 from broker.network.purgatory import Wait
-from broker.process.zk_retry import retry_until_connected
+from broker.process.zk_retry import PATIENCE_MS, retry_until_connected
 from broker.settings.entity_configs import (
     TOPICS,
     UNREADABLE,
@@ -148,12 +147,12 @@ class TopicConfigs:
         wait = Wait((reading,), timeout_ms, try_complete)
         return wait
 
-    def when_read(
-        self, topics: Iterable[str], respond: Callable[[], Outcome], timeout_ms: int
-    ) -> Outcome:
+    def when_read(self, topics: Iterable[str], respond: Callable[[], Outcome]) -> Outcome:
         """Return a Wait for `respond()` until the settings have been read again, known or not.
 
-        Another broker may have changed them, with the notification still on its way.
+        Another broker may have changed them, with the notification still on its way. A ZooKeeper
+        that is silent is not waited for: the known ones are in effect, and their client would take
+        this broker for the silent one.
         """
         names = sorted(set(topics))
         if not names:
@@ -163,11 +162,15 @@ class TopicConfigs:
         reading = self._add_reading(names)
         for topic in names:
             self.spawn(self.read(topic))
-        return respond_or_wait(
-            lambda expired: respond() if expired or not reading.unread else None,
-            [reading],
-            timeout_ms,
-        )
+
+        def try_complete(expired: bool) -> Outcome | None:
+            if not reading.unread or (expired and self.zk.silence_ms >= PATIENCE_MS):
+                return respond()
+            # It answers, and has much to read.
+            return wait if expired else None
+
+        wait = Wait((reading,), PATIENCE_MS, try_complete)
+        return wait
 
     def forget(self, topic: str) -> None:
         """Remove a topic that is gone. Another one of its name is read again."""

@@ -77,7 +77,9 @@ class DescribeClientQuotasResponse:
 
 
 def error_response(
-    request: DescribeClientQuotasRequest, code: ErrorCode
+    request: DescribeClientQuotasRequest, code: ErrorCode, message: str = ""
 ) -> DescribeClientQuotasResponse:
     """Return an error for the whole request."""
-    return DescribeClientQuotasResponse(error_code=code, error_message=code.meaning, entries=None)
+    return DescribeClientQuotasResponse(
+        error_code=code, error_message=message or code.meaning, entries=None
+    )

@@ -61,9 +61,9 @@ class DescribeUserScramCredentialsResponse:
 
 
 def error_response(
-    request: DescribeUserScramCredentialsRequest, code: ErrorCode
+    request: DescribeUserScramCredentialsRequest, code: ErrorCode, message: str = ""
 ) -> DescribeUserScramCredentialsResponse:
     """Refuse the whole request."""
     return DescribeUserScramCredentialsResponse(
-        error_code=code, error_message=code.meaning, results=[]
+        error_code=code, error_message=message or code.meaning, results=[]
     )

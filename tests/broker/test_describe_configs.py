@@ -66,7 +66,9 @@ class ConfigStage:
         )
         cache = MetadataCache()
         cache.update(update_metadata("t"))
-        session = MemoryZooKeeper().session()
+        now_ms = 0
+        zookeeper = MemoryZooKeeper(lambda: now_ms)
+        session = zookeeper.session()
         await session.start()
         own = EntityConfig(config={"retention.ms": "7", "cleanup.policy": "compact,delete"})
         path = EntityConfig.path("topics", "t")
@@ -81,12 +83,16 @@ class ConfigStage:
         resource = DescribeConfigsRequestResource(
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
+        if self.is_late:
+            zookeeper.suspend(session)
         request = DescribeConfigsRequest(
             resources=[resource], include_synonyms=synonyms, include_documentation=documentation
         )
         response = describe_configs.handle(cache, topics, brokers, request, context(4))
         if isinstance(response, Wait) and self.is_late:
+            now_ms = response.timeout_ms
             response = response.try_complete(True)
+            zookeeper.resume(session)
             await spawned.ended()
         elif isinstance(response, Wait):
             await spawned.ended()

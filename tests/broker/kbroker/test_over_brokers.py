@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from broker.kbroker.over_brokers import OverBrokers
 from clients.admin import Admin, ConfigResource
+from clients.errors import KgroupError
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import alter_configs
@@ -11,8 +14,9 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
+    error_response,
 )
-from tests.clients.scripted_broker import ScriptedBroker, all_versions
+from tests.clients.scripted_broker import SILENCE, Answer, ScriptedBroker, all_versions
 
 
 def describe_topic(request: Any) -> DescribeConfigsResponse:
@@ -55,3 +59,26 @@ async def test_a_broker_that_takes_all_settings_at_once_is_given_those_that_stay
             "retention.ms": "5",
             "cleanup.policy": "compact",
         }
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda request: SILENCE, "DESCRIBE_CONFIGS was not answered in time"),
+        (lambda request: error_response(request, ErrorCode.REQUEST_TIMED_OUT), "REQUEST_TIMED_OUT"),
+    ],
+)
+async def test_settings_that_brokers_do_not_tell_in_time_are_an_error_of_their_topics(
+    answer: Answer, message: str
+) -> None:
+    async with ScriptedBroker({"t": 1}) as broker:
+        broker.answers[ApiKey.DESCRIBE_CONFIGS] = answer
+        times = {"request.timeout.ms": 50, "default.api.timeout.ms": 50}
+        async with Admin(broker.bootstrap, **times) as admin:
+            cluster = OverBrokers(admin)
+            for told in (
+                await cluster.describe_min_insync_replicas(["t"]),
+                await cluster.describe_each_own_config(["t"]),
+            ):
+                assert isinstance(told["t"], KgroupError)
+                assert message in str(told["t"])

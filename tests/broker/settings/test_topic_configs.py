@@ -285,12 +285,29 @@ async def test_who_wants_them_read_again_waits_for_what_is_there_now() -> None:
     await stage.set("t", notify=False, retention_ms="5")
     await stage.set("u", notify=False, retention_ms="6")
     wait = stage.configs.when_read(
-        ["t", "u"], lambda: [stage.configs.get(t).retention_ms for t in "tu"], 1000
+        ["t", "u"], lambda: [stage.configs.get(t).retention_ms for t in "tu"]
     )
     assert wait.try_complete(False) is None
+    # ZooKeeper answers others, and has much to read.
+    assert wait.try_complete(True) is wait
     await stage.spawned.ended()
     assert wait.try_complete(False) == [5, 6]
     assert stage.touched[-1] in wait.keys
+
+
+async def test_who_wants_them_read_again_has_the_known_ones_while_zookeeper_is_silent() -> None:
+    now_ms = 0
+    stage = await TopicConfigStage(MemoryZooKeeper(lambda: now_ms)).start()
+    await stage.set("t", retention_ms="5")
+    await stage.read("t")
+    stage.zookeeper.suspend(stage.session)
+    wait = stage.configs.when_read(["t"], lambda: stage.configs.get("t").retention_ms)
+    assert isinstance(wait, Wait)
+    now_ms = wait.timeout_ms
+    assert wait.try_complete(False) is None
+    assert wait.try_complete(True) == 5
+    stage.zookeeper.resume(stage.session)
+    await stage.spawned.ended()
 
 
 async def test_new_defaults_stand_under_the_topics_own_settings() -> None:

@@ -1,5 +1,7 @@
 """What a user reads when an address is wrong: one line that says what to do."""
 
+import os
+import signal
 import socket
 
 import pytest
@@ -138,6 +140,22 @@ def test_cluster_is_described_while_zookeeper_is_away(dev_cluster: DevCluster) -
     assert "\nBROKER " in ran.stdout
     assert (
         ran.stderr == "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1 within 2000 ms\n"
+    )
+
+
+def test_cluster_is_described_while_zookeeper_hangs(dev_cluster: DevCluster) -> None:
+    created = dev_cluster.run("kbroker", "topics", "create", unique("t"))
+    assert created.returncode == 0, created.stderr
+    zookeeper = dev_cluster.pid("zookeeper")
+    os.kill(zookeeper, signal.SIGSTOP)
+    try:
+        ran = dev_cluster.run("kbroker", "cluster", "describe", "--timeout", "1000")
+    finally:
+        os.kill(zookeeper, signal.SIGCONT)
+    assert ran.returncode == 1
+    assert "\nBROKER " in ran.stdout
+    assert f"error: ZooKeeper: no session with ZooKeeper at {dev_cluster.address('zookeeper')}" in (
+        ran.stderr
     )
 
 
