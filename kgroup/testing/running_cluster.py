@@ -13,6 +13,8 @@ import pytest
 
 from protocol.frozen import frozen
 
+MOST_REPLICAS = 3
+"""Replicas of a topic; fewer if there are fewer brokers."""
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
 
@@ -46,7 +48,10 @@ class KgroupCluster:
         partitions: int = 1,
         configs: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic that no other test has. Returns its name, which begins with `prefix`."""
+        """Create a topic that no other test has. Returns its name, which begins with `prefix`.
+
+        Its partitions have `default.replication.factor` replicas.
+        """
         from clients.admin import NewTopic
         from clients.blocking import Admin
 
@@ -75,16 +80,19 @@ def run_cluster(
 ) -> Iterator[KgroupCluster]:
     """Run `kbroker dev` on free ports for the block, with `settings` for each broker.
 
-    With `secure` clients log in over TLS (`client_settings`), and ACLs decide what they may do. It
-    stops at the end of the block, or when this process ends, however that ends. Raises RuntimeError
-    if it does not start, with what it has to say.
+    Unless these say otherwise, topics have a replica on each broker, three at most. With `secure`
+    clients log in over TLS (`client_settings`), and ACLs decide what they may do. It stops at the
+    end of the block, or when this process ends, however that ends. Raises RuntimeError if it does
+    not start, with what it has to say.
     """
     command = [
         *(sys.executable, "-m", "broker.kbroker.command", "dev", "--with-parent"),
         *("--port", "0", "--zookeeper-port", "0", "--brokers", str(brokers)),
         *("--data", str(directory)),
     ]
-    for name, value in (settings or {}).items():
+    # With one replica a `min.insync.replicas` of several brokers would refuse all that is sent.
+    replicated = {"default.replication.factor": str(min(brokers, MOST_REPLICAS))}
+    for name, value in (replicated | dict(settings or {})).items():
         command += ["--set", f"{name}={value}"]
     if secure:
         command.append("--secure")

@@ -139,6 +139,7 @@ SLOW: dict[str, str] = {
     "tests/groups/zookeeper/test_story.py": STORIES,
     "tests/interop/": PROCESSES,
     "tests/kgroup/test_front.py": PROCESSES,
+    "tests/kgroup/testing/test_running_cluster.py": PROCESSES,
     "tests/kgroup/testing/test_simulation_guide.py": PROCESSES,
     "tests/mutants/": LONG,
     "tests/protocol/test_compression.py::test_missing_package_is_named": PROCESSES,

@@ -1,0 +1,28 @@
+"""`run_cluster`: a real cluster for the tests of others, as docs/testing.md has it."""
+
+from pathlib import Path
+
+import pytest
+
+from clients.blocking import Admin, Producer
+from kgroup.testing import run_cluster
+from zk.embedded import ZkServerError, find_jars, find_java
+
+
+@pytest.fixture(autouse=True)
+def zookeeper_can_run() -> None:
+    try:
+        find_java(), find_jars()
+    except ZkServerError as error:
+        pytest.skip(f"missing tool: {error}")
+
+
+def test_topics_have_replicas_enough_for_several_brokers(tmp_path: Path) -> None:
+    settings = {"min.insync.replicas": "2"}
+    with run_cluster(tmp_path, brokers=2, settings=settings) as cluster:
+        topic = cluster.create_topic("orders")
+        with Admin(cluster.client_settings()) as admin:
+            (partition,) = admin.describe_topics([topic])[topic].partitions.values()
+        assert set(partition.replicas) == {0, 1}
+        with Producer(cluster.client_settings() | {"acks": "all"}) as producer:
+            assert producer.send_and_wait(topic, b"one").offset == 0
