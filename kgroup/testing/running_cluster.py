@@ -80,10 +80,11 @@ def run_cluster(
 ) -> Iterator[KgroupCluster]:
     """Run `kbroker dev` on free ports for the block, with `settings` for each broker.
 
-    Unless these say otherwise, topics have a replica on each broker, three at most. With `secure`
-    clients log in over TLS (`client_settings`), and ACLs decide what they may do. It stops at the
-    end of the block, or when this process ends, however that ends. Raises RuntimeError if it does
-    not start, with what it has to say.
+    `directory` may be missing, or that of an earlier cluster. Unless `settings` say otherwise,
+    topics have a replica on each broker, three at most. With `secure` clients log in over TLS
+    (`client_settings`), and ACLs decide what they may do. It stops at the end of the block, or when
+    this process ends, however that ends. Raises RuntimeError if it does not start, with what it has
+    to say.
     """
     command = [
         *(sys.executable, "-m", "broker.kbroker.command", "dev", "--with-parent"),
@@ -98,6 +99,7 @@ def run_cluster(
         command.append("--secure")
 
     # A file, as nobody reads it while the cluster runs.
+    directory.mkdir(parents=True, exist_ok=True)
     errors = directory / "kbroker-dev.err"
     with (
         errors.open("wb") as stderr,

@@ -26,3 +26,14 @@ def test_topics_have_replicas_enough_for_several_brokers(tmp_path: Path) -> None
         assert set(partition.replicas) == {0, 1}
         with Producer(cluster.client_settings() | {"acks": "all"}) as producer:
             assert producer.send_and_wait(topic, b"one").offset == 0
+
+
+def test_directory_that_is_missing_is_made(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "cluster"
+    wrong = {"num.io.threads": "none"}
+    with (
+        pytest.raises(RuntimeError, match="kbroker dev does not start"),
+        run_cluster(directory, settings=wrong, secure=True),
+    ):
+        pass
+    assert directory.is_dir()
