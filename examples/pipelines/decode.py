@@ -9,7 +9,6 @@ without pandas and without a Row for each record.
 """
 
 import importlib
-import sys
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from examples.packages import require
 from examples.pipelines.launch import (
     choose_trigger,
     make_parser,
@@ -87,10 +87,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def require_fastavro() -> Any:
     """Return the package fastavro; end the program where it is missing."""
-    try:
-        return importlib.import_module("fastavro")
-    except ImportError:
-        sys.exit("error: Avro needs the package fastavro: pip install fastavro")
+    require("fastavro")
+    return importlib.import_module("fastavro")
 
 
 def decode_json(records: DataFrame) -> DataFrame:

