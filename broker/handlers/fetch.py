@@ -158,11 +158,13 @@ class _Reader:
 
     def is_held_back(self, partition: Partition) -> bool:
         """Return whether this follower gets nothing of the partition now."""
-        return (
-            self.is_throttled(partition)
-            and self.request.replica_id not in partition.isr
-            and self.quota.is_exceeded
-        )
+        if not self.is_throttled(partition) or not self.quota.is_exceeded:
+            return False
+        replica = self.request.replica_id
+        # One that is about to join the ISR holds up all writers too, for as long as
+        # replica.lag.time.max.ms (fault strangers-38, was: replica in partition.isr).
+        is_awaited = partition.waits_for(replica, self.quota.monotonic_ms())
+        return not is_awaited
 
 
 def handle(

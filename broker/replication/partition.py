@@ -273,9 +273,17 @@ class Partition:
         return [
             follower.end_offset
             for replica, follower in self.followers.items()
-            # A follower that is about to join counts too, or steady writing would keep it out.
-            if replica in self.maximal_isr or monotonic_ms - follower.caught_up_ms <= self.lag_ms
+            if self._waits_for(replica, follower, monotonic_ms)
         ]
+
+    def _waits_for(self, replica: int, follower: Follower, monotonic_ms: int) -> bool:
+        # A follower that is about to join counts too, or steady writing would keep it out.
+        return replica in self.maximal_isr or monotonic_ms - follower.caught_up_ms <= self.lag_ms
+
+    def waits_for(self, replica: int, monotonic_ms: int) -> bool:
+        """Return whether writers wait for a follower: it is in sync, or about to be."""
+        follower = self.followers.get(replica)
+        return follower is not None and self._waits_for(replica, follower, monotonic_ms)
 
     @property
     def is_enough_in_sync(self) -> bool:

@@ -86,7 +86,10 @@ class ReplicaFetchers:
             topic_partition = partition.topic_partition
             loop = self._choose_loop(partition.leader, topic_partition)
             self._loop_of[topic_partition] = loop
-            loop.add(FollowingReplica(partition, partition.leader_epoch))
+            # In the ISR it would hold up all writers if it waited for a quota
+            # (fault strangers-38, was: True).
+            lags = self.local_id not in partition.isr
+            loop.add(FollowingReplica(partition, partition.leader_epoch, lags=lags))
 
     def _choose_loop(self, leader: int, topic_partition: TopicPartition) -> _FetchLoop:
         number = _spread(topic_partition) % self.config.fetchers
