@@ -83,7 +83,9 @@ def decode_status(text: bytes | None) -> dict[str, CleanerStatus]:
         if status["version"] != VERSION:
             raise StatusError(f"version {status['version']} is unknown")
         return {name: _partition(fields) for name, fields in status["partitions"].items()}
-    except (KeyError, TypeError, AttributeError, UnicodeError, json.JSONDecodeError) as error:
+    except (UnicodeError, json.JSONDecodeError) as error:
+        raise StatusError(f"not JSON: {error}" if text else "it is empty") from error
+    except (KeyError, TypeError, AttributeError) as error:
         raise StatusError(f"not a cleaner's status: {error!r}") from error
 
 

@@ -13,6 +13,7 @@ topics. The file is written when the broker has registered, if there is none; Ka
 
 from __future__ import annotations
 
+from core_log.value_lines import decode_values, get_number, require_version
 from protocol.frozen import frozen
 from protocol.topic_identity import TopicIdentity
 
@@ -50,10 +51,12 @@ class FirstUse:
     def decode(data: bytes | None) -> FirstUse | None:
         """Read the bytes of the file; None if there are none, or if they cannot be read."""
         try:
-            lines = (line.partition(": ") for line in (data or b"").decode().splitlines())
-            values = {key: int(value) for key, _, value in lines}
-            if values["version"] != VERSION:
-                return None
-            return FirstUse(values["zxid"], values["cluster_czxid"], values["cluster_ctime_ms"])
-        except (ValueError, KeyError):
+            values = decode_values(data or b"")
+            require_version(values, VERSION)
+            return FirstUse(
+                get_number(values, "zxid"),
+                get_number(values, "cluster_czxid"),
+                get_number(values, "cluster_ctime_ms"),
+            )
+        except ValueError:
             return None

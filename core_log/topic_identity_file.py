@@ -21,11 +21,12 @@ from __future__ import annotations
 import logging
 
 from core_log.storage import Directory, StorageFile
+from core_log.value_lines import decode_values, get_number, get_text, require_version
 from protocol.topic_identity import TopicIdentity, decode_id, encode_id
 
 TOPIC_IDENTITY = "topic-identity"
 TEMPORARY = TOPIC_IDENTITY + ".tmp"
-VERSION = "0"
+VERSION = 0
 
 logger = logging.getLogger(__name__)
 
@@ -77,21 +78,16 @@ def encode_identity(identity: TopicIdentity) -> bytes:
 
 def decode_identity(data: bytes) -> TopicIdentity:
     """Read the bytes of the file. Raises ValueError."""
-    lines = (line.partition(": ") for line in data.decode().splitlines())
-    values = {key: value for key, _, value in lines}
-    try:
-        if values["version"] != VERSION:
-            raise ValueError(f"unknown version {values['version']}")
-        topic_id = decode_id(values["topic_id"])
-        if topic_id is None:
-            raise ValueError(f"{values['topic_id']!r} is not the id of a topic")
-        return TopicIdentity(
-            topic_id=topic_id,
-            is_pinned=values["pinned"] == "true",
-            topic_czxid=int(values["topic_czxid"]),
-            cluster_czxid=int(values["cluster_czxid"]),
-            cluster_ctime_ms=int(values["cluster_ctime_ms"]),
-            topics_czxid=int(values.get("topics_czxid", 0)),
-        )
-    except KeyError as error:
-        raise ValueError(f"it has no {error.args[0]}") from error
+    values = decode_values(data)
+    require_version(values, VERSION)
+    topic_id = decode_id(get_text(values, "topic_id"))
+    if topic_id is None:
+        raise ValueError(f"{values['topic_id']!r} is not the id of a topic")
+    return TopicIdentity(
+        topic_id=topic_id,
+        is_pinned=get_text(values, "pinned") == "true",
+        topic_czxid=get_number(values, "topic_czxid"),
+        cluster_czxid=get_number(values, "cluster_czxid"),
+        cluster_ctime_ms=get_number(values, "cluster_ctime_ms"),
+        topics_czxid=get_number({"topics_czxid": "0", **values}, "topics_czxid"),
+    )

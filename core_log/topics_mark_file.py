@@ -22,6 +22,7 @@ import logging
 import attrs
 
 from core_log.storage import Directory
+from core_log.value_lines import decode_values, get_number, require_version
 from protocol.frozen import frozen
 
 TOPICS_MARK = "topics-mark"
@@ -52,13 +53,11 @@ def read_mark(directory: Directory) -> TopicsMark | None:
     if data is None:
         return None
     try:
-        lines = (line.partition(": ") for line in data.decode().splitlines())
-        values = {key: int(value) for key, _, value in lines}
-        if values["version"] != VERSION:
-            raise ValueError(f"unknown version {values['version']}")
-        return TopicsMark(*(values[field] for field in _FIELDS))
-    except (ValueError, KeyError) as error:
-        logger.warning("%s/%s is ignored: %r", directory.path, TOPICS_MARK, error)
+        values = decode_values(data)
+        require_version(values, VERSION)
+        return TopicsMark(*(get_number(values, field) for field in _FIELDS))
+    except ValueError as error:
+        logger.warning("%s/%s is ignored: %s", directory.path, TOPICS_MARK, error)
         return None
 
 

@@ -31,11 +31,21 @@ def test_file_has_a_line_for_each_part_and_is_replaced(directory: Directory) -> 
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"version: 1\n", LINES[:60], LINES.replace(b"1200", b"many")]
+    ("data", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"\xff\n", "it is not text"),
+        (b"version: 1\n", "its version is 1, which is unknown"),
+        (LINES[:60], "it is torn, its last line has no end"),
+        (LINES[:-1], "it is torn, its last line has no end"),
+        (LINES + b"\0\0", "it is torn, its last line has no end"),
+        (LINES[: LINES.index(b"topics_zxid")], "it has no topics_zxid"),
+        (LINES.replace(b"1200", b"many"), "its end_offset is 'many', which is no number"),
+    ],
 )
-def test_file_that_cannot_be_read_counts_as_missing(
-    directory: Directory, data: bytes, caplog: pytest.LogCaptureFixture
+def test_file_that_cannot_be_read_counts_as_missing_and_is_said_to_be_what_it_is(
+    directory: Directory, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory.write_atomic(TOPICS_MARK, data)
     assert read_mark(directory) is None
-    assert f"{TOPICS_MARK} is ignored" in caplog.text
+    assert f"{TOPICS_MARK} is ignored: {reason}\n" in caplog.text
