@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tests.stage.processes import ROOT
 
+GUIDE = ROOT / "docs" / "testing.md"
+
 
 def write_toy(directory: Path) -> None:
     """Write the toy and its test into a directory, as the guide has them."""
@@ -19,7 +21,6 @@ def correct_toy(directory: Path) -> None:
 
 
 def _block(beginning: str) -> str:
-    guide = (ROOT / "docs" / "testing.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     (block,) = (block for block in blocks if block.startswith(beginning))
     return str(block)
