@@ -6,7 +6,7 @@ Whether something may be left out is asked by a name that nobody has: who may de
 describe all, but for what is denied by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from clients.admin import Admin
@@ -55,6 +55,11 @@ async def find_hidden_topics(admin: Admin) -> list[Failure]:
         "all topics"
     )
     return [Failure("topics", ErrorCode.TOPIC_AUTHORIZATION_FAILED.name, text)]
+
+
+async def hidden_among(admin: Admin, topics: Iterable[str]) -> set[str]:
+    """Return those of these topics that the client may not describe: their offsets are left out."""
+    return {topic for topic in set(topics) if not await may_describe_topic(admin, topic)}
 
 
 async def find_hidden_transactions(admin: Admin) -> list[Failure]:

@@ -9,7 +9,6 @@ import attrs
 import click
 
 from clients.command_line.interrupts import end_on_signals
-from clients.command_line.missing_rights import find_hidden_groups
 from clients.command_line.output import Failure, Target, report, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
@@ -76,7 +75,6 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
     """Record until the task is cancelled. A cluster that is away is asked again."""
     end_on_signals()
     recorder: Recorder | None = None
-    is_first = True
     troubles, away = Troubles(), Troubles()
     async with connecting(target) as sessions:
         with contextlib.ExitStack() as files:
@@ -91,10 +89,6 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
                     await recorder.look()
                     away.look([])
                     troubles.look(recorder.watch.failures)
-                    # Once: it is so at each look.
-                    if is_first and not recorder.watch.is_tailing:
-                        report(await find_hidden_groups(sessions.admin))
-                    is_first = False
                 except KgroupError as error:
                     away.look([Failure.of("cluster", error)])
                 await asyncio.sleep(interval_s)

@@ -8,7 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 import attrs
 
 from clients.admin import Admin
-from clients.command_line.missing_rights import find_hidden_groups, find_hidden_offsets
+from clients.command_line.missing_rights import (
+    find_hidden_groups,
+    find_hidden_offsets,
+    hidden_among,
+)
 from clients.command_line.output import Failure
 from clients.errors import KgroupError
 from clients.paced import paced
@@ -51,7 +55,13 @@ async def ask_offsets(
             bare += [] if offsets else [group_id]
             known = commits.get(group_id, ())
             now_ms = time.time_ns() // 1_000_000
-            commits[group_id] = [*known, *commits_since(known, group_id, offsets, now_ms)]
+            since = commits_since(known, group_id, offsets, now_ms)
+            deleted = {commit.topic for commit in since if commit.offset is None}
+            hidden = await hidden_among(admin, deleted)
+            commits[group_id] = [
+                *known,
+                *(commit for commit in since if commit.topic not in hidden),
+            ]
     failures += await find_hidden_offsets(admin, bare)
     return attrs.evolve(history, commits=commits, failures=failures)
 

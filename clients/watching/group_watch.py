@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
+from clients.command_line.missing_rights import find_hidden_groups, hidden_among
 from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError, ZooKeeperError
 from clients.groups.clock_difference import measure_ahead
@@ -175,8 +176,11 @@ class GroupWatch:
         return failures
 
     async def _ask_groups(self) -> list[Failure]:
-        """Ask for the offsets of each group, in turn. Changed ones are commits of this look."""
-        failures = []
+        """Ask for the offsets of each group, in turn. Changed ones are commits of this look.
+
+        What brokers leave out is deleted, or may not be described any more: that stays.
+        """
+        failures: list[Failure] = []
         groups = self.records.groups
         listed: set[str] = set()
         for broker, result in (await self.admin.groups_of_each_broker()).items():
@@ -186,25 +190,50 @@ class GroupWatch:
                 listed |= {group.group_id for group in result}
 
         # A broker that did not respond may still have groups that were read before.
-        if not failures:
-            for group_id in groups.keys() - listed:
-                del groups[group_id]
-                self.group_read_at_ms.pop(group_id, None)
+        asked = listed if failures else listed | groups.keys()
+        failures += await find_hidden_groups(self.admin)
 
         # Brokers before 3.0 get a request for each of them.
-        async for some in paced(sorted(listed), self.max_requests_per_second):
-            for group_id, offsets in (await self.admin.offsets_of_each_group(some)).items():
+        async for some in paced(sorted(asked), self.max_requests_per_second):
+            offsets_of = await self.admin.offsets_of_each_group(some)
+            hidden = await hidden_among(self.admin, self._topics_left_out(offsets_of))
+            for group_id, offsets in offsets_of.items():
                 if isinstance(offsets, KgroupError):
                     failures.append(Failure.of(group_id, offsets))
-                    continue
-                read_at_ms, before = _now_ms(), groups.get(group_id)
-                group = groups[group_id] = RecordedGroup(dict(map(_unrecorded, offsets.items())))
-                offsets_before = before.offsets if before else None
-                self._collector.add(
-                    commits_between(group_id, offsets_before, group.offsets, read_at_ms)
-                )
-                self.group_read_at_ms[group_id] = read_at_ms
+                elif group_id in listed or offsets:
+                    self._take_offsets(group_id, offsets, hidden)
+                else:
+                    del groups[group_id]
+                    self.group_read_at_ms.pop(group_id, None)
         return failures
+
+    def _topics_left_out(
+        self, offsets_of: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata] | KgroupError]
+    ) -> set[str]:
+        """Return the topics of offsets that were there at the last look, and are not any more."""
+        return {
+            partition.topic
+            for group_id, offsets in offsets_of.items()
+            if group_id in self.records.groups and not isinstance(offsets, KgroupError)
+            for partition in self.records.groups[group_id].offsets.keys() - offsets.keys()
+        }
+
+    def _take_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        hidden: Collection[str],
+    ) -> None:
+        """Replace a group's offsets, but for those of hidden topics."""
+        read_at_ms, before = _now_ms(), self.records.groups.get(group_id)
+        own = dict(map(_unrecorded, offsets.items()))
+        if before is not None:
+            kept = {p: known for p, known in before.offsets.items() if p.topic in hidden}
+            own = kept | own
+        self.records.groups[group_id] = RecordedGroup(own)
+        self.group_read_at_ms[group_id] = read_at_ms
+        offsets_before = before.offsets if before else None
+        self._collector.add(commits_between(group_id, offsets_before, own, read_at_ms))
 
 
 def _unrecorded(

@@ -110,6 +110,7 @@ SLOW: dict[str, str] = {
     "tests/clients/groups/test_group_records.py": SOCKETS,
     "tests/clients/watching/test_group_watch.py": SOCKETS,
     "tests/clients/watching/test_history_file.py::test_commits_of_a_process": PROCESSES,
+    "tests/clients/watching/test_rights_taken_away.py": SOCKETS,
     "tests/clients/command_line/test_refused_requests.py": SOCKETS,
     "tests/clients/command_line/test_man_pages.py": PROCESSES,
     "tests/clients/test_logins.py": SOCKETS,
