@@ -284,6 +284,7 @@ class Broker:
             self._disk,
             open_session=logins.open_session,
             tls=tls.listeners,
+            lost=replication.sessions.end_connection,
         )
         closing.push_async_callback(listener.close)
         queued = listener.queued

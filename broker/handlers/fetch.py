@@ -180,7 +180,7 @@ def handle(
     """Read, or wait up to `max_wait_ms`. Topics that the sender may not read are refused."""
     # A session knows the partitions that its request does not name (KIP-227).
     try:
-        fetch = sessions.open(request, context.monotonic_ms)
+        fetch = sessions.open(request, context.monotonic_ms, context.connection)
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
 

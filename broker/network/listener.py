@@ -115,7 +115,8 @@ class Listener:
     `descriptor_limit` is the number of files that the process may have open.
     `open_session(listener)` returns the session of a new connection. `tls` has the listeners that
     speak TLS. `connections` are those that were accepted and are not closed; `delayed` are
-    refused ones, and when they are closed, oldest first.
+    refused ones, and when they are closed, oldest first. `lost(number)` is told each connection
+    that is lost.
     """
 
     config: ListenerConfig
@@ -127,6 +128,7 @@ class Listener:
     open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
     tls: Mapping[str, ListenerTls] = attrs.field(factory=dict)
     max_delayed: int = MAX_DELAYED
+    lost: Callable[[int], None] = lambda number: None
     queued: QueuedBytes = attrs.field(init=False)
     quotas: ConnectionQuotas = attrs.field(init=False)
     connections: set[ClientConnection] = attrs.field(factory=set)
@@ -357,6 +359,7 @@ class Listener:
     def _remove(self, address: str, connection: ClientConnection) -> None:
         self.connections.discard(connection)
         self.quotas.remove(connection.listener, address)
+        self.lost(connection.number)
         self._look_for_places()
 
     def _look_for_places(self) -> None:

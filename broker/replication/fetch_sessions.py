@@ -13,6 +13,10 @@ last request.
 A session has a random id, and counts its requests by an epoch. A request out of step is refused,
 and the reader begins a new session with a full request. A broker without room for a session
 responds with id 0, and the reader goes on with full requests.
+
+A session ends with the connection on which it began: its reader begins another one on the next.
+Consumers may name what is not there, and what they may not read, so what their sessions hold is
+bounded, and how many of them a connection has.
 """
 
 from __future__ import annotations
@@ -46,6 +50,12 @@ NAMED_AT_ONCE = 500
 the leader up to 40 microseconds, in one turn of the loop for all that a request names."""
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
+MOST_OF_CONNECTION = 4
+"""Sessions that a connection has at most; the next one ends its first."""
+MOST_OF_CONSUMER = 20_000
+"""Partitions of a consumer's session."""
+MOST_OF_CONSUMERS = 100_000
+"""Partitions of all consumers' sessions, some 600 bytes each."""
 EVICTION_MS = 120_000
 """A session that was not used for so long gives way to any other session."""
 
@@ -96,13 +106,15 @@ class FetchSession:
     `replica_id` is the broker id of a follower; the sessions of consumers give way to those of
     followers. `marked` has the partitions that may have news, in the order in which they are read.
     `fetches` has the time of the last request, which counts for the partitions without a mark too.
-    `is_hurried`: the next response is sent at once, with news or without.
+    `is_hurried`: the next response is sent at once, with news or without. `connection`: the number
+    of that on which it began, 0 for none.
     """
 
     id: int
     replica_id: int
     created_ms: int
     last_used_ms: int
+    connection: int = 0
     epoch: int = 1
     partitions: dict[TopicPartition, _Remembered] = attrs.field(factory=dict)
     marked: dict[TopicPartition, None] = attrs.field(factory=dict)
@@ -278,6 +290,10 @@ class FetchSessions:
     draw_id: Callable[[], int]
     _sessions: dict[int, FetchSession] = attrs.field(factory=dict)  # least recently used first
     _holders: dict[TopicPartition, dict[FetchSession, None]] = attrs.field(factory=dict)
+    _of_connections: dict[int, dict[int, None]] = attrs.field(factory=dict)
+    """The ids of each connection's sessions, the oldest first."""
+    _consumers_count: int = 0
+    """Partitions of all consumers' sessions."""
 
     @property
     def open_count(self) -> int:
@@ -304,10 +320,11 @@ class FetchSessions:
             session.is_hurried = session.is_follower
         return sessions
 
-    def open(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
+    def open(self, request: FetchRequest, monotonic_ms: int, connection: int = 0) -> FetchContext:
         """Find, create or close the session of a request; return the request's context.
 
-        Raises ApiError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
+        `connection` is the number of its connection. Raises ApiError FETCH_SESSION_ID_NOT_FOUND or
+        INVALID_FETCH_SESSION_EPOCH.
         """
         # A full request ends the session before, and begins another unless it is the final one.
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -315,7 +332,8 @@ class FetchSessions:
             requested = named_partitions(request)
             if request.session_epoch == FINAL_EPOCH or not requested:
                 return FetchContext(requested)
-            return FetchContext(requested, self._create(request, requested, monotonic_ms))
+            session = self._create(request, requested, monotonic_ms, connection)
+            return FetchContext(requested, session)
         return self._resume(request, monotonic_ms)
 
     def _resume(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
@@ -330,7 +348,13 @@ class FetchSessions:
 
         self._step(session, monotonic_ms)
         self._forget(session, request.forgotten_topics_data)
-        self._request(session, named_partitions(request))
+        named = named_partitions(request)
+        new = sum(topic_partition not in session.partitions for topic_partition, _ in named)
+        # It would grow by requests of any size (fault strangers-39).
+        if not self._has_room(session.is_follower, len(session.partitions), new):
+            self._close(session.id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} is full")
+        self._request(session, named)
         # A session without partitions has nothing to remember.
         if not session.partitions:
             self._close(session.id)
@@ -366,6 +390,7 @@ class FetchSessions:
                 tp = TopicPartition(topic.topic, index)
                 if session.partitions.pop(tp, None) is not None:
                     session.marked.pop(tp, None)
+                    self._consumers_count -= not session.is_follower
                     self._remove_holder(session, tp)
 
     def _request(self, session: FetchSession, named: Iterable[RequestedPartition]) -> None:
@@ -374,6 +399,7 @@ class FetchSessions:
             known = session.partitions.get(tp)
             if known is None:
                 session.add(tp, requested)
+                self._consumers_count += not session.is_follower
                 self._holders.setdefault(tp, {})[session] = None
             else:
                 # In a new leader epoch the reader gets the high watermark again.
@@ -390,15 +416,44 @@ class FetchSessions:
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
-        if session is not None:
-            for tp in session.partitions:
-                self._remove_holder(session, tp)
+        if session is None:
+            return
+        if not session.is_follower:
+            self._consumers_count -= len(session.partitions)
+        for tp in session.partitions:
+            self._remove_holder(session, tp)
+        if (ids := self._of_connections.get(session.connection)) is not None:
+            ids.pop(session_id, None)
+
+    def end_connection(self, connection: int) -> None:
+        """Close the sessions of a connection that is lost."""
+        # They would stay for good (fault strangers-39).
+        for session_id in list(self._of_connections.get(connection, ())):
+            self._close(session_id)
+        self._of_connections.pop(connection, None)
+
+    def _has_room(self, is_follower: bool, count: int, more: int) -> bool:
+        """Return whether a session of `count` partitions may get more of them."""
+        if is_follower:
+            return True
+        is_in_all = self._consumers_count + more <= MOST_OF_CONSUMERS
+        return not more or (is_in_all and count + more <= MOST_OF_CONSUMER)
 
     def _create(
-        self, request: FetchRequest, requested: Sequence[RequestedPartition], monotonic_ms: int
+        self,
+        request: FetchRequest,
+        requested: Sequence[RequestedPartition],
+        monotonic_ms: int,
+        connection: int,
     ) -> FetchSession | None:
         """Return a new session with the partitions of a request; None if there is no room."""
         is_follower = request.replica_id >= 0
+        of_connection = self._of_connections.get(connection, ())
+        if len(of_connection) >= MOST_OF_CONNECTION:
+            self._close(next(iter(of_connection)))
+        # What a full one names is looked at in turns with other clients (fault strangers-39).
+        if not self._has_room(is_follower, 0, len(requested)):
+            return None
         if len(self._sessions) >= self.slots and not self._evict(
             is_follower, len(requested), monotonic_ms
         ):
@@ -409,9 +464,11 @@ class FetchSessions:
         while new_id == NO_SESSION or new_id in self._sessions:
             new_id = self.draw_id()
 
-        session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms)
+        session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms, connection)
         self._request(session, requested)
         self._sessions[new_id] = session
+        if connection:
+            self._of_connections.setdefault(connection, {})[new_id] = None
         return session
 
     def _evict(self, is_follower: bool, size: int, monotonic_ms: int) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from broker.replication import fetch_sessions
 from broker.replication.fetch_sessions import (
     EVICTION_MS,
     MAX_EPOCH,
+    MOST_OF_CONNECTION,
     FetchContext,
     FetchSessions,
     next_epoch,
@@ -261,3 +263,49 @@ def test_an_old_session_of_a_follower_gives_way_to_no_consumer() -> None:
     known.open(request(session=(1, 1), replica=4), EVICTION_MS)
     assert created(known, 9, EVICTION_MS + 1) == 0
     assert created(known, 9, EVICTION_MS + 1, replica=5) == 2
+
+
+# ---- bounds
+
+
+@pytest.mark.fault("strangers-39")
+def test_sessions_of_consumers_hold_so_many_partitions_and_not_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_CONSUMER", 3)
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_CONSUMERS", 5)
+    known = sessions(slots=10)
+    # Neither is one too large at first, nor does it become so.
+    assert created(known, 4) == 0
+    assert created(known, 2) == 1
+    known.open(request(C, session=(1, 1)), 0)
+    assert refusal(known, request(D, session=(1, 2))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (known.open_count, known.partition_count) == (0, 0)
+
+    # All of them share a bound, and what is given up is free again.
+    assert (created(known, 3), created(known, 3), created(known, 2)) == (2, 0, 3)
+    known.open(request(session=(3, 1), forgotten=(A,)), 0)
+    assert created(known, 1) == 4
+    known.open(request(A, session=(2, 0)), 0)
+    assert known.partition_count == 3
+
+    # Brokers follow as many as there are.
+    assert created(known, 9, replica=2) == 6
+
+
+@pytest.mark.fault("strangers-39")
+def test_sessions_end_with_their_connection_which_has_a_few() -> None:
+    known = sessions(slots=10)
+    for _ in range(MOST_OF_CONNECTION + 1):
+        known.open(request(A, B), 0, 7)
+    known.open(request(B), 0, 8)
+    # The first has given way to the last.
+    assert refusal(known, request(session=(1, 1))) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert known.open_count == MOST_OF_CONNECTION + 1
+
+    known.end_connection(7)
+    assert (known.open_count, known.partition_count) == (1, 1)
+    assert [session.id for session in known.mark(B)] == [MOST_OF_CONNECTION + 2]
+    known.end_connection(8)
+    known.end_connection(9)
+    assert (known.open_count, list(known.mark(B))) == (0, [])
