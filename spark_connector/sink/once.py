@@ -139,6 +139,8 @@ class Found:
 
     content: Content = attrs.field(factory=Content)
     """All of these rows, also those that were met."""
+    cut: set[TopicPartition] = attrs.field(factory=set)
+    """The partitions whose logs have lost their beginning, and of which nothing was found since."""
 
     def add(self, partition: TopicPartition, next_sequence: int, records: Iterable[Record]) -> None:
         """Take note of a batch."""

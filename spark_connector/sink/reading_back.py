@@ -194,6 +194,7 @@ def _read(
     """Note the task's batches of a response; return where to fetch next."""
     # Retention has been here: what is left begins later.
     if ErrorCode.of(response.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
+        found.cut.add(partition)
         return max(response.log_start_offset, position + 1)
 
     buf = response.records or b""
@@ -216,10 +217,31 @@ def _read(
                     f"cannot be read ({error}); let a replica lead whose log is sound, or restart "
                     "with delivery=at-least-once"
                 ) from error
+            # Written again, they would stand behind what has replaced them (fault strangers-40).
+            _require_whole(task, partition, header, len(records), found)
             found.add(partition, next_sequence, records)
         at += header.size
         position = max(position, header.next_offset)
     return position
+
+
+def _require_whole(
+    task: TaskIdentity, partition: TopicPartition, header: BatchHeader, count: int, found: Found
+) -> None:
+    """Raise NotRepeatable if records are gone from a batch, or between it and the one before."""
+    before = found.next_by_partition.get(partition, 0)
+    if partition in found.cut:
+        # No reader sees what retention has deleted.
+        found.cut.remove(partition)
+        before = header.base_sequence
+    gone = header.base_sequence - before + header.last_offset_delta + 1 - count
+    if gone > 0:
+        raise NotRepeatable(
+            f"{partition}: compaction has removed {gone} records before offset "
+            f"{header.next_offset} that an earlier attempt of query {task.query_id}, batch "
+            f"{task.batch_id}, task {task.task} wrote, so that it is not known which of its rows "
+            "are there: restart with delivery=at-least-once"
+        )
 
 
 async def _fetch(

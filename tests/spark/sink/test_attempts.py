@@ -15,17 +15,20 @@ from clients import blocking
 from clients.admin import NewTopic
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponsePartition
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
+from protocol.records.batch import encode_batch
 from protocol.records.builder import BatchBuilder
 from protocol.topic_partition import TopicPartition
 from spark_connector.sink.once import Found, NotRepeatable, TaskIdentity, TaskNumbers
 from spark_connector.sink.options import SinkOptions, read_sink_options
-from spark_connector.sink.reading_back import read_back
+from spark_connector.sink.reading_back import _read, read_back
 from spark_connector.sink.sending import Sending, WriteFailed
 from spark_connector.sink.writer import (
     BATCH_ID,
@@ -120,10 +123,8 @@ def test_an_attempt_finds_what_the_one_before_wrote_and_nothing_else(log: Log) -
 def test_what_was_written_before_the_batch_began_is_not_looked_for(log: Log) -> None:
     ours = task()
     log.write(ours, b"a", b"b")
-    log.write(ours, b"c", after=2)
     found = log.find(ours, start=1)
-    assert found.next_by_partition == {log.partition: 3}
-    assert found.rows.total() == 1
+    assert (found.next_by_partition, found.rows.total()) == ({}, 0)
 
 
 def test_two_attempts_at_a_time_cannot_both_write_the_next_rows(log: Log) -> None:
@@ -160,6 +161,58 @@ def test_what_an_attempt_wrote_and_nobody_can_read_is_named(
     damage_batch(dev_cluster, log.partition.topic, 1)
     with pytest.raises(NotRepeatable, match=rf"^{log.partition}: .*batch 5.* at offset 1 cannot"):
         log.find(ours)
+
+
+def batch_of(task: TaskIdentity, sequence: int, offset: int, *values: bytes) -> bytes:
+    return encode_batch(
+        [(1_000, None, value, ()) for value in values],
+        base_offset=offset,
+        producer_id=task.producer_id,
+        producer_epoch=task.epoch,
+        base_sequence=sequence,
+    )
+
+
+def read(task: TaskIdentity, *parts: FetchResponsePartition) -> Found:
+    """Read the responses of one log, from its beginning on."""
+    found, position = Found(), 0
+    for part in parts:
+        position = _read(part, task, TopicPartition("t", 0), position, found)
+    return found
+
+
+def response(records: bytes, error: ErrorCode = ErrorCode.NONE) -> FetchResponsePartition:
+    return FetchResponsePartition(
+        partition_index=0,
+        error_code=error,
+        high_watermark=9,
+        log_start_offset=3,
+        records=memoryview(records),
+    )
+
+
+@pytest.mark.fault("strangers-40")
+def test_an_attempt_that_compaction_has_gone_through_is_not_repeated() -> None:
+    """What it would write again would replace newer values of the same keys."""
+    ours = task()
+    whole = batch_of(ours, 0, 0, b"a", b"b") + batch_of(ours, 2, 2, b"c")
+    assert read(ours, response(whole)).rows.total() == 3
+
+    gap = batch_of(ours, 0, 0, b"a") + batch_of(ours, 2, 2, b"c")
+    said = (
+        r"^t-0: compaction has removed 1 records before offset 3 that an earlier attempt of query"
+    )
+    with pytest.raises(NotRepeatable, match=said):
+        read(ours, response(gap))
+    with pytest.raises(NotRepeatable):
+        read(ours, response(batch_of(ours, 2, 2, b"c")))
+
+    # No reader sees what retention has deleted; behind that nothing may be missing.
+    deleted = response(b"", ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert read(ours, deleted, response(batch_of(ours, 3, 3, b"d"))).rows.total() == 1
+    late_gap = batch_of(ours, 3, 3, b"d") + batch_of(ours, 5, 5, b"f")
+    with pytest.raises(NotRepeatable):
+        read(ours, deleted, response(late_gap))
 
 
 @pytest.mark.fault("strangers-31")
