@@ -645,11 +645,19 @@ class Admin:
         return await self._calls.coordinators(group_ids, group_calls.describe, "groups")
 
     async def group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets; partitions without one are absent."""
+        """Return a group's committed offsets; partitions without one are absent.
+
+        With `require_stable` transactions that have offsets of the group are waited for (brokers
+        from 2.5 on). After the timeout of the call it raises DeadlineExceeded.
+        """
         partition_list = None if partitions is None else list(partitions)
-        request = fetch_offsets_request(group_id, partition_list)
+        request = fetch_offsets_request(group_id, partition_list, require_stable=require_stable)
         read = partial(group_responses.committed_offsets, group_id, partition_list)
         return await self._calls.coordinator(group_id, request, read)
 

@@ -7,7 +7,7 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
-from clients.errors import BrokerError
+from clients.errors import BrokerError, DeadlineExceeded, KgroupError
 from clients.first_timestamps import FirstRecords, read_first_records
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
@@ -30,14 +30,31 @@ from zk.migration_znodes import GroupMigration
 
 
 async def read_source(sessions: Sessions, group_id: str) -> tuple[GroupFacts, list[Failure]]:
-    """Return the group that is copied; without offsets that is a failure."""
+    """Return the group that is copied; none, or open, offsets are a failure."""
+    # What an open transaction commits later would be lost to the copy (fault strangers-41).
+    open_transaction = await _find_unstable(sessions, group_id)
     reader = GroupReader(sessions)
     facts = await reader.group(group_id)
     failures = list(reader.failures)
     if not failures and not current_offsets(facts):
         text = f"Consumer group '{group_id}' has no committed offsets."
         failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
-    return facts, failures
+    return facts, [*open_transaction, *failures]
+
+
+async def _find_unstable(sessions: Sessions, group_id: str) -> list[Failure]:
+    """Return a failure if a transaction that has offsets of the group stays open."""
+    try:
+        await sessions.admin.group_offsets(group_id, require_stable=True)
+    except DeadlineExceeded as late:
+        error = late.__cause__
+        if isinstance(error, BrokerError) and error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            text = f"a transaction is open that has offsets of group '{group_id}': wait for its end"
+            return [Failure(group_id, error.code.name, text)]
+    except KgroupError:
+        # Whoever reads all of the group meets it again, and tells of it.
+        pass
+    return []
 
 
 def current_offsets(facts: GroupFacts) -> dict[TopicPartition, OffsetAndMetadata]:

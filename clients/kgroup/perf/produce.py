@@ -18,6 +18,7 @@ from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
 from clients.producer.config import refuse_transactions
 from clients.producer.producer import Producer
+from protocol.bounds import MAX_PRODUCED_BYTES
 
 INTERRUPTED_CLOSE_MS = 1000
 _WHERE = ("zookeeper.connect", "bootstrap.servers")
@@ -52,7 +53,12 @@ Examples:
 @target_options
 @click.option("--topic", required=True, help="The topic to send to.")
 @click.option("--num-records", type=click.IntRange(min=1), required=True, help="Records to send.")
-@click.option("--record-size", type=click.IntRange(min=0), help="Bytes of a record's value.")
+@click.option(
+    "--record-size",
+    # A typing error took all the memory of the machine.
+    type=click.IntRange(0, MAX_PRODUCED_BYTES),
+    help="Bytes of a record's value.",
+)
 @click.option(
     "--payload-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -13,10 +13,12 @@ from typing import Any, cast
 
 import pytest
 
+from clients import blocking
 from clients.admin import Admin, NewTopic
 from clients.admin.descriptions import ListedOffset
 from clients.command_line.sessions import Sessions
 from clients.command_line.topic_scope import TopicScope
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.deliveries import Delivery
 from clients.producer.producer import Producer
 from clients.producer.shared_delivery import SharedDelivery
@@ -24,7 +26,7 @@ from clients.resets.reset import plan_resets
 from clients.resets.reset_plan import Named
 from protocol.records.builder import BatchBuilder
 from protocol.records.compression import Codec
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled_dev, running_member
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
@@ -455,6 +457,27 @@ def test_a_copy_by_timestamp_of_a_group_that_has_a_marker_before_it_has_consumed
     # Before the marker or behind it, by what its time is.
     (row,) = stage.items("describe", target)
     assert (row["current_offset"] in (1, 2), row["lag"]) == (True, 0)
+
+
+@pytest.mark.fault("strangers-41")
+def test_a_group_whose_offset_an_open_transaction_has_is_not_renamed(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5})
+    settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": unique("x")}
+    with blocking.Producer(settings) as producer:
+        producer.begin_transaction()
+        offsets = {stage.t0: OffsetAndMetadata(9)}
+        producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
+        (error,) = stage.errors("rename", group, unique("new"), "--timeout", "500")
+        assert error["error"] == "UNSTABLE_OFFSET_COMMIT"
+        assert error["message"] == (
+            f"a transaction is open that has offsets of group '{group}': wait for its end"
+        )
+        producer.commit_transaction()
+
+    target = unique("new")
+    block_until(lambda: stage.offsets(group) == {0: 9}, "the transaction's offset counts")
+    stage.items("rename", group, target)
+    assert stage.offsets(target) == {0: 9}
 
 
 @pytest.mark.fault("core-R7")
