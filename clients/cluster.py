@@ -209,7 +209,8 @@ class Cluster:
         def find() -> BrokerEndpoint | None:
             return self.brokers.get(self.view.leaders.get(partition, -1))
 
-        return await self._wait_for(find, partition.topic, f"leader of {partition}", timeout_ms)
+        what = f"leader of {partition}"
+        return await self._wait_for(find, partition.topic, what, timeout_ms, partition=partition)
 
     async def partitions(self, topic: str, *, timeout_ms: int | None = None) -> int:
         """Return the number of partitions; wait until the topic exists.
@@ -570,7 +571,13 @@ class Cluster:
         await self._connections.close()
 
     async def _wait_for(
-        self, find: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
+        self,
+        find: Callable[[], T | None],
+        topic: str,
+        what: str,
+        timeout_ms: int | None,
+        *,
+        partition: TopicPartition | None = None,
     ) -> T:
         # What is known answers at once; only old or missing knowledge costs a request.
         value = find()
@@ -584,6 +591,8 @@ class Cluster:
             # A topic whose error may pass keeps its known state, which serves until then.
             value = find()
             if value is None or not (code is ErrorCode.NONE or code.retriable):
+                if code is ErrorCode.NONE and partition is not None:
+                    raise self.view.no_leader(partition)
                 error = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
                 raise BrokerError(error, topic, ApiKey.METADATA)
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from clients.errors import BrokerError
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
@@ -67,6 +69,21 @@ class ClusterView:
     """Number of consecutive responses with an older state of a topic than `topics` has."""
     topic_ids: Mapping[str, bytes] = attrs.field(factory=dict)
     """Ids of topics, from brokers that tell them (KIP-516)."""
+
+    def why_leaderless(self, partition: TopicPartition) -> str:
+        """Say that a partition has no leader, and which brokers have to start if that is known."""
+        known = self.topics.get(partition.topic, {}).get(partition.partition)
+        # These were in sync when there was one.
+        in_sync = known.isr if known else ()
+        if not in_sync or not self.brokers.keys().isdisjoint(in_sync):
+            return "it has no leader"
+        brokers = " or ".join(map(str, in_sync))
+        return f"it has no leader, as no broker that was in sync is there; start broker {brokers}"
+
+    def no_leader(self, partition: TopicPartition) -> BrokerError:
+        """Return the error of a request that needs the leader of a partition without one."""
+        text = f"{partition}: {self.why_leaderless(partition)}"
+        return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, text, ApiKey.METADATA)
 
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """Return the view after a response; a `whole` response has all topics.

@@ -254,8 +254,8 @@ class AdminCalls:
             if partition.partition not in view.topics.get(partition.topic, {}):
                 code = view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 return BrokerError(code, str(partition), ApiKey.METADATA)
-            no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
-            return view.brokers.get(view.leaders.get(partition, -1), no_leader)
+            leader = view.brokers.get(view.leaders.get(partition, -1))
+            return leader or view.no_leader(partition)
 
         async def place(partitions: list[TopicPartition]) -> list[BrokerEndpoint | KgroupError]:
             nonlocal num_rounds
@@ -448,12 +448,12 @@ class AdminCalls:
                 by_leader[leader][partition] = time
             else:
                 # A partition that exists waits for a leader; any other may never exist.
-                exists = partition.partition in view.topics.get(partition.topic, {})
-                offsets[partition] = _no_offset(
-                    ErrorCode.LEADER_NOT_AVAILABLE
-                    if exists
-                    else view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                )
+                if partition.partition in view.topics.get(partition.topic, {}):
+                    reason = view.why_leaderless(partition)
+                    offsets[partition] = _no_offset(ErrorCode.LEADER_NOT_AVAILABLE, reason)
+                else:
+                    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    offsets[partition] = _no_offset(view.errors.get(partition.topic, unknown))
 
         async def ask_leader(leader: int, times: dict[TopicPartition, int]) -> None:
             try:

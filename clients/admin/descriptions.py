@@ -306,8 +306,9 @@ class ListedOffset:
     leader_epoch: int
     error: ErrorCode = ErrorCode.NONE
     detail: str = ""
-    """Which leader did not respond, and why, where that is the error."""
+    """Which leader did not respond, and why, or why there is none, where that is the error."""
 
     def failure(self, what: object = "") -> BrokerError:
-        """Return the error as an exception, which names that leader, or else `what`."""
-        return BrokerError(self.error, self.detail or str(what), ApiKey.LIST_OFFSETS)
+        """Return the error as an exception, which names `what`, and has the detail."""
+        detail = ": ".join(filter(None, (str(what), self.detail)))
+        return BrokerError(self.error, detail, ApiKey.LIST_OFFSETS)

@@ -159,7 +159,7 @@ async def _read_from(
 ) -> None:
     """Read partitions from their leader. Raises BrokerError, ConnectionFailed."""
     if leader not in cluster.brokers:
-        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(offsets_partition(min(ends))))
+        raise cluster.view.no_leader(offsets_partition(min(ends)))
 
     connection = await cluster.connection(leader)
     sizes = dict.fromkeys(ends, FETCH_BYTES)

@@ -241,6 +241,8 @@ class Sender:
             # The last error says more than the time alone.
             if batch.last_error is not ErrorCode.NONE:
                 reason += f", the last attempt failed with {_describe_last(batch)}"
+            if batch.partition not in self._cluster.view.leaders:
+                reason += f"; {self._cluster.view.why_leaderless(batch.partition)}"
             self._fail(batch, partial(DeliveryTimedOut, reason))
 
             # The batch may be in the log or not, so its number must not be used again.

@@ -239,7 +239,11 @@ def _partition_row(partition: PartitionFacts, facts: TopicFacts) -> dict[str, An
     findings: list[Finding] = []
     if partition.leader < 0:
         findings.append(
-            (ERR, f"no leader: its groups stand still; start one of {list(partition.replicas)}")
+            (
+                ERR,
+                "no leader: its groups stand still; start one of "
+                f"{list(partition.isr or partition.replicas)}",
+            )
         )
     elif partition.is_damaged:
         findings.append(

@@ -51,6 +51,8 @@ class ScriptedBroker:
         """Other brokers of the cluster: node id to port."""
         self.leaders: dict[TopicPartition, int] = {}
         """Leaders other than this broker, -1 for none."""
+        self.in_sync: dict[TopicPartition, list[int]] = {}
+        """In-sync replicas of a partition other than this broker alone."""
         self.leader_epoch = 0
         """Leader epoch of every partition in metadata."""
         self.port = 0
@@ -134,15 +136,17 @@ class ScriptedBroker:
         partitions = []
 
         for index in range(self.topics[name]):
-            leader = self.leaders.get(TopicPartition(name, index), self.node_id)
+            partition = TopicPartition(name, index)
+            leader = self.leaders.get(partition, self.node_id)
+            in_sync = self.in_sync.get(partition, [self.node_id])
             partitions.append(
                 MetadataResponsePartition(
                     error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                     partition_index=index,
                     leader_id=leader,
                     leader_epoch=self.leader_epoch,
-                    replica_nodes=[self.node_id],
-                    isr_nodes=[self.node_id],
+                    replica_nodes=in_sync,
+                    isr_nodes=in_sync,
                 )
             )
 

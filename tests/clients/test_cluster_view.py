@@ -1,5 +1,6 @@
 """A client's view, updated by metadata responses; and the reading of addresses."""
 
+import attrs
 import pytest
 
 from clients.cluster_view import MOST_OLDER, ClusterView, parse_bootstrap
@@ -41,6 +42,26 @@ def test_partition_without_leader_counts_but_is_not_led() -> None:
     view = ClusterView().updated(response(topic("t", 1, -1)), whole=False)
     assert len(view.topics["t"]) == 2
     assert view.leaders == {TopicPartition("t", 0): 1}
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "reason"),
+    [
+        ([], "it has no leader"),
+        ([1, 2], "it has no leader"),
+        ([2], "it has no leader, as no broker that was in sync is there; start broker 2"),
+        ([3, 2], "it has no leader, as no broker that was in sync is there; start broker 3 or 2"),
+    ],
+)
+def test_brokers_that_a_partition_without_leader_waits_for_are_named(
+    in_sync: list[int], reason: str
+) -> None:
+    leaderless = topic("t", -1)
+    partitions = [attrs.evolve(partition, isr_nodes=in_sync) for partition in leaderless.partitions]
+    leaderless = attrs.evolve(leaderless, partitions=partitions)
+    view = ClusterView().updated(response(leaderless), whole=False)
+    assert view.why_leaderless(TopicPartition("t", 0)) == reason
+    assert view.why_leaderless(TopicPartition("t", 1)) == "it has no leader"
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -96,9 +96,23 @@ def test_partition_that_cannot_answer_has_its_error_and_the_others_their_offsets
         )
         assert offsets[P0] == ListedOffset(1, -1, -1)
         assert offsets[P1].error is ErrorCode.LEADER_NOT_AVAILABLE
+        assert str(offsets[P1].failure("t-1")) == "LEADER_NOT_AVAILABLE: t-1: it has no leader"
         assert offsets[nowhere].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     with_admin(scenario)
+
+
+async def test_partition_without_a_leader_says_which_brokers_have_to_start() -> None:
+    reason = "t-0: it has no leader, as no broker that was in sync is there; start broker 7 or 9"
+    short = {"default_api_timeout_ms": 30, "request_timeout_ms": 30, "retry_backoff_ms": 1}
+    async with ScriptedBroker({"t": 1}) as broker, Admin(broker.bootstrap, **short) as admin:
+        broker.leaders[P0], broker.in_sync[P0] = -1, [7, 9]
+        listed = (await admin.list_offsets({P0: LATEST_TIME}))[P0]
+        assert str(listed.failure(P0)) == f"LEADER_NOT_AVAILABLE: {reason}"
+        producers = await admin.producers_of_each_partition([P0])
+        assert str(producers[P0]) == f"LEADER_NOT_AVAILABLE: {reason}"
+        with pytest.raises(DeadlineExceeded, match=reason):
+            await admin.cluster.leader(P0)
 
 
 def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> None:

@@ -181,6 +181,17 @@ def test_record_that_is_never_answered_fails_after_the_delivery_timeout() -> Non
     with_producer(scenario, request_timeout_ms=30, delivery_timeout_ms=80)
 
 
+def test_record_of_a_partition_without_a_leader_says_which_broker_has_to_start() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.leaders[P0], broker.in_sync[P0] = -1, [9]
+        with pytest.raises(
+            DeliveryTimedOut, match=r"^t-0: .* it has no leader, .* start broker 9$"
+        ):
+            await producer.send_and_wait("t", b"a", partition=0)
+
+    with_producer(scenario, request_timeout_ms=30, delivery_timeout_ms=80)
+
+
 def test_without_acks_records_are_done_when_sent_with_offset_unknown() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         assert (await producer.send_and_wait("t", b"a")).offset == -1
