@@ -80,9 +80,9 @@ COMPRESSED = 8
 MemberRequest = CommitOffsets | CommitInTransaction | Join | Sync | Heartbeat | Leave
 
 MINUTE_MS = 60_000
-MAX_CLIENT_CHARACTERS = 8_000
-"""Characters of a client's id in a member's id: in UTF-8 these and a UUID are no longer than a
-string of a response, and of the group's record, can be."""
+MAX_CLIENT_CHARACTERS = 255
+"""Characters of a client's id in a member's id. With 32 KB of them it would be too long for a
+response, and for the group's record; and ids that are handed out are kept for their clients."""
 LOADING_SLICE = 100
 """Groups whose members get a session between two turns of the loop."""
 LOADING_BYTES = 100_000
