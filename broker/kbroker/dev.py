@@ -9,12 +9,13 @@ import click
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.local_cluster import LocalCluster, hold_directory
 from broker.kbroker.security_folder import ADMIN, ALICE, SecurityFolder
+from broker.settings.endpoints import MAX_PORT
 from broker.settings.one_of_many import METRICS_PORT
 from clients.command_line.output import KeyValue
 from clients.command_line.printing import say
 from protocol.settings import convert
 
-PORT = click.IntRange(0, 65535)
+PORT = click.IntRange(0, MAX_PORT)
 
 
 @click.command(
@@ -95,6 +96,8 @@ def command(
             "--secure needs the embedded ZooKeeper, which knows the brokers' login: leave out "
             "--zookeeper"
         )
+    if port and port + brokers - 1 > MAX_PORT:
+        raise click.UsageError(f"--port {port} leaves no port for each of {brokers} brokers")
     overrides = dict(settings)
     # As an option it counts up: brokers on one machine cannot share a port.
     given = overrides.pop(METRICS_PORT, None)

@@ -49,6 +49,7 @@ from clients.command_line.output import (
 )
 from clients.command_line.printing import print_text
 from clients.errors import KgroupError
+from core_log.config import INT_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 
@@ -155,7 +156,7 @@ Example:
 @click.option("--topic", "pattern", metavar="NAME", help="Kafka's spelling of NAME.")
 @click.option(
     "--partitions",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, INT_MAX),
     help="Number of partitions.  [default: the broker's]",
 )
 @click.option(
@@ -388,7 +389,9 @@ Example:
 @output_option
 @click.argument("name", required=False)
 @topic_option
-@click.option("--partitions", type=click.IntRange(min=1), help="New number of partitions in all.")
+@click.option(
+    "--partitions", type=click.IntRange(1, INT_MAX), help="New number of partitions in all."
+)
 @click.option(
     "--replica-assignment",
     type=BrokerLists(),

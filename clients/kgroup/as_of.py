@@ -1,6 +1,7 @@
 """`kgroup describe --as-of`: show which offsets counted at a time that is over."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def show_as_of(
     """Print the commits that counted at a time or an age ago, and how far back all are known."""
     at_ms = Since().convert(when, None, None)
     # The names of --since, latest and earliest, are no times.
-    if at_ms < 0:
+    if at_ms < 0 or at_ms > time.time_ns() // 1_000_000:
         raise click.UsageError(f"--as-of {when} is no time that is over; leave it out for now")
     show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms, data)), output)
 

@@ -42,6 +42,7 @@ from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
 from groups.zookeeper.filters import Blacklist, Whitelist
 from protocol.frozen import frozen
+from protocol.topic_name import explain_illegal
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
 
@@ -192,6 +193,8 @@ def command(
     """
     if sum(name is not None for name in (topic, whitelist, blacklist)) != 1:
         raise click.UsageError("name exactly one of --topic, --whitelist and --blacklist")
+    if topic is not None and (wrong := explain_illegal(topic)):
+        raise click.UsageError(f"--topic {topic!r}: {wrong}")
 
     # Some properties shape the lines; the others are settings of the consumer.
     client_properties = dict(properties)

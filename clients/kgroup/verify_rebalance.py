@@ -77,7 +77,11 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
 
     async with zookeeper_session(zookeeper, target) as zk:
         if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:
-            return attrs.evolve(listing, errors=[unknown_group(group_id)])
+            text = (
+                f"group '{group_id}' is not in ZooKeeper: kgroup describe shows all kinds of groups"
+            )
+            failure = attrs.evolve(unknown_group(group_id), message=text)
+            return attrs.evolve(listing, errors=[failure])
 
         # Read the group as its members do; a subscription is not needed for that.
         tree = GroupTree(zk, group_id, "", StaticSubscription({}))

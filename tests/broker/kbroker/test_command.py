@@ -49,3 +49,16 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 0.3  # of the processor: other tests may run beside this one
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["topics", "alter", "t", "--partitions", "99999999999"],
+        ["topics", "create", "t", "--partitions", "99999999999"],
+        ["dev", "--brokers", "3", "--port", "65534"],
+    ],
+)
+def test_a_number_that_cannot_be_is_wrong_usage_before_anybody_is_asked(args: list[str]) -> None:
+    result = CliRunner().invoke(main, args)
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)

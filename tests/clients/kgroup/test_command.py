@@ -92,6 +92,9 @@ def test_two_actions_at_once_are_wrong_usage() -> None:
         ["produce", "--topic", "t", "--request-timeout-ms", "soon"],
         ["export", "--zkconnect", "z:port"],
         ["consume", "--topic", "t", "--zookeeper", "z:1", "--group", ""],
+        ["consume", "--topic", "", "--membership", "coordinator", "--group", "g"],
+        ["describe", "g", "--as-of", "2099-01-01"],
+        ["perf", "produce", "--topic", "t", "--num-records", "1", "--record-size", "99999999999"],
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage_before_anybody_is_asked(args: list[str]) -> None:

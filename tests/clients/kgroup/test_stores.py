@@ -263,6 +263,17 @@ def test_a_group_is_rebalanced_when_its_member_owns_all_and_not_when_it_is_gone(
     assert (nobody.returncode, "no active members" in nobody.stderr) == (0, True)
 
 
+def test_a_group_that_is_not_in_zookeeper_is_not_said_to_be_nowhere(
+    dev_cluster: DevCluster,
+) -> None:
+    result = dev_cluster.run("kgroup", "verify-rebalance", "elsewhere")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "error: elsewhere: group 'elsewhere' is not in ZooKeeper: kgroup describe shows groups of "
+        "all kinds\n",
+    )
+
+
 def test_partitions_that_are_not_owned_by_a_member_are_shown_with_exit_code_one(
     dev_cluster: DevCluster, topic: str, group: str
 ) -> None:
