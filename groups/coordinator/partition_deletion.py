@@ -36,8 +36,7 @@ def begin_sweep(shard: GroupShard, event: PartitionsDeleted, now_ms: int) -> lis
     # Deleted once more: what was committed between the two deletions is not spared.
     shard.recommitted = {key for key in shard.recommitted if not _is_of(key, event.partitions)}
     shard.deleting.append(event.partitions)
-    keys = shard.offsets_in_flight() | shard.staged_offsets()
-    return _appends(key for key in keys if _is_of(key, event.partitions))
+    return _appends(key for key in shard.unstable_offsets() if _is_of(key, event.partitions))
 
 
 def delete_slice(shard: GroupShard, event: DeletedPartitionsSlice, now_ms: int) -> list[Effect]:

@@ -289,6 +289,16 @@ class GroupShard:
             return set().union(*self._staged_offsets.values())
         return set(self._staged_offsets.get(group_id, ()))
 
+    def count_staged(self, producer_id: int) -> int:
+        """Return how many records the open transaction of a producer has staged."""
+        return len(self._open_transactions.get(producer_id, ()))
+
+    def unstable_offsets(self) -> Iterator[OffsetKey]:
+        """Yield the keys of offsets in flight, and in open transactions, of all groups."""
+        yield from self.offsets_in_flight()
+        for keys in self._staged_offsets.values():
+            yield from keys
+
     def has_staged(self, group_id: str) -> bool:
         """Return whether an open transaction has offsets of a group."""
         return group_id in self._staged_offsets

@@ -31,6 +31,9 @@ from protocol.records.control_record import ABORT, COMMIT
 
 _NO_CONNECTION = -1
 
+MOST_STAGED = 50_000
+"""Offsets that a transaction may have here: its end applies them all in one turn of the loop."""
+
 
 def transactional_records_of(
     request: TxnOffsetCommitRequest,
@@ -66,6 +69,9 @@ def commit_in_transaction(
 ) -> list[Effect]:
     """Write the offsets for the producer, if the committer may. No session begins anew by it."""
     error = refusal(shard, event)
+    # It would grow by requests of any size (fault strangers-42).
+    if shard.count_staged(event.producer_id) + len(event.records) > MOST_STAGED:
+        error = error or ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     # If every partition is refused there is nothing to write.
     if error or not event.records:
         return [Reply(event.request_id, Done(error))]

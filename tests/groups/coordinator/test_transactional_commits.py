@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from groups.coordinator import transactional_commits
 from groups.coordinator.commits import refused_beside
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
@@ -23,7 +24,16 @@ from groups.coordinator.events import (
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Reply, Writer
-from offsets.records import CommittedOffset, GroupKey, GroupMetadata, Key, OffsetKey, Record
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMetadata,
+    Key,
+    OffsetKey,
+    Record,
+    encode_key,
+    encode_value,
+)
 from protocol.errors import ErrorCode
 from protocol.records.control_record import ABORT, COMMIT
 from protocol.topic_partition import TopicPartition
@@ -82,6 +92,24 @@ def test_who_commits_must_be_who_it_says(
     else:
         ended = CommitEnded(1, "g", -1)
         assert effects == [Append([RECORD], then=ended, writer=Writer(PRODUCER, 3))]
+
+
+@pytest.mark.fault("strangers-42")
+def test_a_transaction_has_so_many_offsets_and_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactional_commits, "MOST_STAGED", 3)
+    records = [(OffsetKey("g", "t", number), RECORD[1]) for number in range(4)]
+    shard = GroupShard()
+    first = attrs.evolve(event(), records=records[:2])
+    assert isinstance(decide(shard, first, NOW_MS)[0], Append)
+    shard.replay([(encode_key(k), encode_value(v)) for k, v in records[:2]], PRODUCER)
+
+    refused = [Reply(1, Done(ErrorCode.INVALID_COMMIT_OFFSET_SIZE))]
+    assert decide(shard, attrs.evolve(first, records=records[2:]), NOW_MS) == refused
+    third = attrs.evolve(first, records=records[2:3])
+    assert isinstance(decide(shard, third, NOW_MS)[0], Append)
+    # That of another producer is another one.
+    other = attrs.evolve(first, records=records[:3], producer_id=PRODUCER + 1)
+    assert isinstance(decide(shard, other, NOW_MS)[0], Append)
 
 
 def test_a_commit_of_nothing_writes_nothing() -> None:
