@@ -43,6 +43,7 @@ from clients.admin.descriptions import (
 )
 from clients.admin.verdicts import (
     Verdicts,
+    make_mutation_verdict,
     make_verdict,
     raise_for,
     reject_non_controller,
@@ -185,8 +186,11 @@ class Admin:
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
                 {
-                    result.name: make_verdict(
-                        ApiKey.CREATE_TOPICS, result.error_code, result.error_message or result.name
+                    result.name: make_mutation_verdict(
+                        ApiKey.CREATE_TOPICS,
+                        result.error_code,
+                        result.error_message or result.name,
+                        response.throttle_time_ms,
                     )
                     for result in response.topics
                 }
@@ -208,10 +212,11 @@ class Admin:
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
                 {
-                    result.name: make_verdict(
+                    result.name: make_mutation_verdict(
                         ApiKey.CREATE_PARTITIONS,
                         result.error_code,
                         result.error_message or result.name,
+                        response.throttle_time_ms,
                     )
                     for result in response.results
                 }
@@ -234,7 +239,12 @@ class Admin:
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
                 {
-                    result.name: make_verdict(ApiKey.DELETE_TOPICS, result.error_code, result.name)
+                    result.name: make_mutation_verdict(
+                        ApiKey.DELETE_TOPICS,
+                        result.error_code,
+                        result.name,
+                        response.throttle_time_ms,
+                    )
                     for result in response.responses
                 }
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clients.admin import Admin, NewTopic
+from clients.admin import Admin, NewPartitions, NewTopic
 from clients.admin.client_quotas import ANY
 from clients.errors import ConnectionFailed, DeliveryTimedOut
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
@@ -200,6 +200,33 @@ def test_partitions_are_created_at_the_rate_of_a_quota() -> None:
         return loop.time() - began
 
     assert 19 <= on_a_cluster(story) < 25
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda admin: admin.create_topics([NewTopic("b", 1, 1)]),
+        lambda admin: admin.create_partitions({"a": NewPartitions(31)}),
+        lambda admin: admin.delete_topics(["a"]),
+    ],
+)
+def test_refusal_by_a_quota_names_it_and_the_time_after_which_to_try_again(
+    change: Callable[[Admin], Awaitable[dict[str, Any]]],
+) -> None:
+    """Of 30 partitions 11 are free, so that 19 tokens are owed, and one comes each second."""
+
+    async def story(cluster: Cluster, admin: Admin) -> str:
+        await set_quota(admin, EVERYBODY, controller_mutation_rate=1)
+        await admin.create_topics([NewTopic("a", 30, 1)])
+        # The connection of the first is to be silent until the debt is paid.
+        async with Admin({**CLIENT, "bootstrap.servers": cluster.bootstrap}) as another:
+            (error,) = (await change(another)).values()
+        return str(error)
+
+    assert on_a_cluster(story) == (
+        "THROTTLING_QUOTA_EXCEEDED: The throttling quota has been exceeded: "
+        "controller_mutation_rate; try again in 19 s"
+    )
 
 
 def test_quotas_of_another_tool_are_followed_by_all_brokers() -> None:
