@@ -12,6 +12,7 @@ import click
 
 from broker.kbroker.open_cluster import names_zookeeper_alone, open_cluster
 from broker.kbroker.reassign.plan import read_partitions
+from broker.kbroker.reassign.plan_file import read_plan_file
 from clients.admin import PREFERRED, UNCLEAN
 from clients.admin.verdicts import Verdicts
 from clients.command_line.interrupts import heeding_interrupts
@@ -172,7 +173,7 @@ def elect(
         raise click.UsageError("--partition needs --topic")
 
     # The file is read first: a mistake in it needs no connection.
-    in_file = None if file is None else read_partitions(file.read_text("utf-8"))
+    in_file = None if file is None else read_plan_file(file, read_partitions)
 
     async def request_election() -> Mapping[TopicPartition, Exception | None]:
         async with open_cluster(target) as cluster:

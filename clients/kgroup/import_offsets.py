@@ -85,7 +85,9 @@ def command(
         raise click.UsageError("name exactly one FILE")
     if zkconnect is not None:
         target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
-    offsets, errors = read_export(_read_text(file or input_file or Path("-")), store)
+    path = file or input_file or Path("-")
+    name = "standard input" if str(path) == "-" else str(path)
+    offsets, errors = read_export(_read_text(path), store, name)
 
     # This exits: a file with an error is not imported at all.
     if errors:
@@ -94,11 +96,11 @@ def command(
         if more > 0:
             errors = [
                 *errors[:MOST_ERRORS],
-                Failure("file", errors[0].error, f"{more} more such errors"),
+                Failure(name, errors[0].error, f"{more} more such errors"),
             ]
         show(Listing("import", COLUMNS, (), errors), output)
     if not offsets:
-        raise CommandFailed("the file contains no offsets")
+        raise CommandFailed(f"{name} contains no offsets")
 
     # Refused before a broker or ZooKeeper is asked.
     if target.zookeeper is None and any(offset.store == "zookeeper" for offset in offsets):

@@ -274,8 +274,8 @@ async def read_group(target: Target, group: str, with_lag: bool) -> Scene:
 
 def read_weights(path: Path) -> dict[TopicPartition, int]:
     """Read lines `topic,partition,weight`, or JSON {"topic:0": weight}. Raises UsageError."""
-    text = path.read_text("utf-8")
     try:
+        text = path.read_text("utf-8")
         if text.lstrip().startswith("{"):
             pairs = [(name.rpartition(":"), weight) for name, weight in json.loads(text).items()]
             rows = [(topic, number, weight) for (topic, _, number), weight in pairs]
@@ -285,7 +285,7 @@ def read_weights(path: Path) -> dict[TopicPartition, int]:
                 for topic, number, weight in csv.reader(filter(str.strip, text.splitlines()))
             ]
         weights = {TopicPartition(topic, int(number)): int(w) for topic, number, w in rows}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise click.UsageError(f"{path}: not lines of topic,partition,weight") from None
 
     if any(weight < 0 for weight in weights.values()):

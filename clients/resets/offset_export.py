@@ -69,11 +69,13 @@ def zk_lines(offsets: Iterable[ExportedOffset]) -> str:
     )
 
 
-def read_export(text: str, store: str | None = None) -> tuple[list[ExportedOffset], list[Failure]]:
+def read_export(
+    text: str, store: str | None = None, name: str = "file"
+) -> tuple[list[ExportedOffset], list[Failure]]:
     """Read a text of either format. Returns its offsets and failures.
 
     `store` replaces the store in the text. A partition that occurs twice with different offsets is
-    a failure.
+    a failure. One of the text as a whole has the `name` of its file.
     """
     # The first character tells the formats apart: lines begin with a slash.
     read_items = _json_items if text.lstrip().startswith("{") else _zk_items
@@ -94,7 +96,7 @@ def read_export(text: str, store: str | None = None) -> tuple[list[ExportedOffse
                 failures.append(Failure(place, "InvalidExport", str(error)))
     except _InvalidOffset as error:
         # The text as a whole is of neither format.
-        failures.append(Failure("file", "InvalidExport", str(error)))
+        failures.append(Failure(name, "InvalidExport", str(error)))
 
     return list(offsets.values()), failures
 

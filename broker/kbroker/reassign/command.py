@@ -5,9 +5,10 @@ Kafka's spelling works as it is: `--execute --reassignment-json-file plan.json -
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -24,6 +25,7 @@ from broker.kbroker.reassign.plan import (
     read_plan,
     read_topics_to_move,
 )
+from broker.kbroker.reassign.plan_file import read_plan_file
 from broker.kbroker.reassign.progress import (
     build_status_items,
     read_state,
@@ -63,6 +65,8 @@ from clients.command_line.output import (
 from clients.command_line.printing import print_text, say
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
 
 
 @click.group(
@@ -106,17 +110,18 @@ watch_option = click.option(
 )
 
 
-def read_text(file: Path | None, option_file: Path | None) -> str:
-    """Read the file, which one of two options names. Raises UsageError, OSError."""
+def read_file(file: Path | None, option_file: Path | None, read: Callable[[str], T]) -> T:
+    """Read the file, which one of two options names, as `read_plan_file` does."""
     if (file is None) == (option_file is None):
         raise click.UsageError("say which file: FILE, or Kafka's option for it")
     path = file or option_file
     assert path is not None
+    return read_plan_file(path, read)
 
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{path}: not UTF-8: {error}") from None
+
+def read_plan_and_places(text: str) -> tuple[Plan, Places]:
+    """Read a plan: the replicas of partitions, and the log directories of replicas."""
+    return read_plan(text), read_places(text)
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -146,7 +151,7 @@ def generate(
     disable_rack_aware: bool,
 ) -> None:
     """Propose a plan for the topics in FILE, and print the current one. Changes nothing."""
-    names = read_topics_to_move(read_text(file, option_file))
+    names = read_file(file, option_file, read_topics_to_move)
 
     async def propose() -> tuple[Plan, Plan]:
         async with open_cluster(target, waits_for_dead=False) as cluster:
@@ -212,9 +217,7 @@ def execute(
     change the throttle of a reassignment in progress, execute the same FILE again with --additional
     and another --throttle. If FILE names log directories, the replicas are moved to them as well.
     """
-    text = read_text(file, option_file)
-    plan = read_plan(text)
-    places = read_places(text)
+    plan, places = read_file(file, option_file, read_plan_and_places)
     asyncio.run(
         execute_plan(target, output, plan, places, throttle, within_throttle, additional, watch)
     )
@@ -345,9 +348,7 @@ def verify(
 
     Exit code 1 if a partition has not arrived and is not being moved.
     """
-    text = read_text(file, option_file)
-    plan = read_plan(text)
-    places = read_places(text)
+    plan, places = read_file(file, option_file, read_plan_and_places)
 
     async def report_plan() -> list[Failure]:
         async with open_cluster(target) as cluster:
@@ -384,9 +385,7 @@ def cancel(
     preserve_throttles: bool,
 ) -> None:
     """Stop moving the partitions in FILE; their replicas stay where they were."""
-    text = read_text(file, option_file)
-    plan = read_plan(text)
-    places = read_places(text)
+    plan, places = read_file(file, option_file, read_plan_and_places)
 
     async def cancel_plan() -> dict[TopicPartition, ApiError | None]:
         async with open_cluster(target) as cluster:

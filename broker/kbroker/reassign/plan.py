@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.controller.replica_placement import place_replicas
 from clients.admin.descriptions import PartitionReassignment, TopicDescription
+from protocol.errors import ApiError
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
@@ -128,9 +129,11 @@ def read_partitions(text: str) -> list[TopicPartition]:
 
 
 def _parse_entries(text: str, key: str) -> list[Mapping[str, Any]]:
+    if not text.strip():
+        raise ReassignmentError("the file is empty")
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReassignmentError(f"not JSON: {error}") from None
 
     entries = document.get(key) if isinstance(document, dict) else None
@@ -215,15 +218,18 @@ def propose_plan(
     plan = {}
     for topic in topics:
         partition_ids = sorted(topic.partitions)
-        placement = place_replicas(
-            rack_of,
-            len(partition_ids),
-            # A partition may have more replicas than others while it is reassigned.
-            max(len(partition.replicas) for partition in topic.partitions.values()),
-            # Each topic begins at a random broker: small topics must not all share the first.
-            start_index=random_below(len(rack_of)),
-            shift=random_below(len(rack_of)),
-        )
+        try:
+            placement = place_replicas(
+                rack_of,
+                len(partition_ids),
+                # A partition may have more replicas than others while it is reassigned.
+                max(len(partition.replicas) for partition in topic.partitions.values()),
+                # Each topic begins at a random broker: small topics must not all share the first.
+                start_index=random_below(len(rack_of)),
+                shift=random_below(len(rack_of)),
+            )
+        except ApiError as error:
+            raise ApiError(error.code, f"topic {topic.name}: {error.detail}") from None
         for index, partition_id in enumerate(partition_ids):
             plan[TopicPartition(topic.name, partition_id)] = placement[index]
     return plan

@@ -1,8 +1,12 @@
 """`kbroker elect`: Kafka's spelling, and Kafka's sentences."""
 
+from pathlib import Path
+
 import click
 import pytest
+from click.testing import CliRunner
 
+from broker.kbroker.command import main
 from broker.kbroker.elect import rewrite_election_type, show_verdicts
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -22,6 +26,19 @@ T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 )
 def test_the_kind_of_election_may_be_an_option(typed: str, understood: str) -> None:
     assert rewrite_election_type(typed.split()) == understood.split()
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "reason"), [(b"{", 1, "not JSON"), (b"\xff\xfe", 2, "not UTF-8")]
+)
+def test_file_that_cannot_be_read_is_named(
+    tmp_path: Path, content: bytes, code: int, reason: str
+) -> None:
+    file = tmp_path / "partitions.json"
+    file.write_bytes(content)
+    ran = CliRunner().invoke(main, ["elect", "preferred", "--path-to-json-file", str(file)])
+    assert ran.exit_code == code
+    assert f"{file}: {reason}" in ran.stderr
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])

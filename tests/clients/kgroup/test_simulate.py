@@ -71,6 +71,15 @@ def test_what_cannot_be_simulated_is_wrong_usage(args: list[str], reason: str) -
     assert reason in result.stderr
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{" * 100_000, b"t,0"])
+def test_weights_that_cannot_be_read_are_wrong_usage(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(content)
+    result = simulate("--members", "2", "--partitions", "t=2", "--weights", str(file))
+    assert result.exit_code == 2
+    assert f"{file}: not lines of topic,partition,weight" in result.stderr
+
+
 def test_a_live_group_is_read_and_not_joined(dev_cluster: DevCluster) -> None:
     created = dev_cluster.run("kbroker", "topics", "create", "simulated", "--partitions", "4")
     assert created.returncode == 0, created.stderr

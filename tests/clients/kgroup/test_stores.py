@@ -216,6 +216,24 @@ def test_the_faults_of_a_file_stand_in_the_envelope(dev_cluster: DevCluster) -> 
     assert result.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", ": not a file of kgroup export"),
+        ("{", ": not JSON: "),
+        ("\n", " contains no offsets"),
+    ],
+)
+def test_file_that_is_no_export_is_named(
+    dev_cluster: DevCluster, tmp_path: Path, content: str, message: str
+) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(content)
+    result = dev_cluster.run("kgroup", "import", str(file))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: {file}{message}")
+
+
 @pytest.mark.parametrize("args", [("import", "-"), ("produce", "--topic", "t")])
 def test_a_command_without_standard_input_says_so(
     dev_cluster: DevCluster, args: tuple[str, ...]

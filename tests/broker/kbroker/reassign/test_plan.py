@@ -27,6 +27,7 @@ from broker.kbroker.reassign.progress import CopySpeed
 from broker.kbroker.reassign.rows import format_status
 from clients.admin.descriptions import PartitionReassignment, TopicDescription
 from clients.cluster_view import PartitionView
+from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -50,7 +51,10 @@ def test_a_plan_is_written_as_the_original_does_and_read_again() -> None:
 @pytest.mark.parametrize(
     ("words", "content", "code", "message"),
     [
-        (["execute"], "{", 1, "error: not JSON"),
+        (["execute"], "{", 1, "plan.json: not JSON"),
+        (["execute"], "[" * 100_000, 1, "plan.json: not JSON"),
+        (["verify"], "\n", 1, "plan.json: the file is empty"),
+        (["generate", "--broker-list", "0"], "[]", 1, "plan.json: the JSON must be an object"),
         (["--verify", "--reassignment-json-file"], '{"partitions":[]}', 1, "cannot be empty"),
         (["generate", "--broker-list", "0,0"], "", 2, "broker list contains duplicate entries"),
         (["generate", "--broker-list", "0,x"], "", 2, "is not broker ids"),
@@ -156,6 +160,11 @@ def test_racks_are_kept_apart_in_what_is_proposed() -> None:
 def test_nothing_is_proposed_for_a_broker_that_is_not_there() -> None:
     with pytest.raises(ReassignmentError, match="brokerIDs: 9"):
         propose_plan([TOPIC], (0, 9), dict.fromkeys((0, 1)), lambda n: 0)
+
+
+def test_topic_with_more_replicas_than_there_are_brokers_is_named() -> None:
+    with pytest.raises(ApiError, match=r"FACTOR: topic t: Replication factor: 2 larger than avail"):
+        propose_plan([TOPIC], (0,), {0: None}, lambda n: 0)
 
 
 def test_only_what_moves_is_slowed_down_where_it_is_sent_and_where_it_is_fetched() -> None:
