@@ -83,11 +83,14 @@ class History:
         if self.is_refused:
             seen = "the last commit of each partition"
             if self.recorded_until_ms is not None:
+                # One that could read the topic may have recorded all that there ever were.
+                since = (
+                    f"from {timestamp(self.complete_since_ms)} " if self.complete_since_ms else ""
+                )
                 # A recorder that may not read the topic either compares two looks.
                 seen = (
-                    f"commits from {timestamp(self.complete_since_ms)} to "
-                    f"{timestamp(self.recorded_until_ms)}, of several between two looks perhaps "
-                    "only the last"
+                    f"commits {since}to {timestamp(self.recorded_until_ms)}, of several between "
+                    "two looks perhaps only the last"
                 )
             return f"{sources}{seen}; {OFFSETS_TOPIC} may not be read{missing}"
         if not self.complete_since_ms:

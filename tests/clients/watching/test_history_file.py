@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clients.watching.commit_history import Commit, as_of, in_order
-from clients.watching.history import complete_since
+from clients.watching.history import History, complete_since
 from clients.watching.history_file import HistoryFile, HistoryUnreadable, default_path
 from protocol.topic_partition import TopicPartition
 from tests.stage.processes import ROOT
@@ -174,3 +174,13 @@ def test_the_history_of_another_cluster_is_refused(tmp_path: Path) -> None:
         for claims in (False, True):
             with pytest.raises(HistoryUnreadable, match="history of cluster a, and this is b"):
                 file.require_cluster("b", claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "seen"), [(3, "commits from 3 to 9, of several"), (0, "commits to 9, of several")]
+)
+def test_reach_of_a_recording_begins_where_it_is_known_to_begin(since_ms: int, seen: str) -> None:
+    history = History({}, since_ms, ["file"], is_refused=True, recorded_until_ms=9)
+    reach = history.reach(str)
+    assert reach is not None
+    assert reach.startswith(f"from file: {seen}")
