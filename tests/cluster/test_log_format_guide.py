@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from core_log.segments.index_file import GATHERED_BYTES
 from tests.cluster.typed_guide import typed
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
@@ -23,6 +24,10 @@ def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
     assert re.search(r"^offset: \d+ position: \d+$", transcript, re.MULTILINE)
     assert re.search(r"^timestamp: \d+ offset: \d+$", transcript, re.MULTILINE)
     assert "baseOffset: 0 lastOffset: " in transcript
+
+
+def test_the_guide_says_when_entries_of_indexes_are_written() -> None:
+    assert f"written when there are {GATHERED_BYTES // 1024} KB of them" in GUIDE.read_text()
 
 
 def test_every_module_that_the_guide_names_is_there() -> None:
