@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def test_a_secured_cluster_is_tried_in_a_minute(tmp_path: Path) -> None:
     transcript = typed(guide, tmp_path)
     assert "alice may not write" in transcript.splitlines()
     assert transcript.splitlines()[-2:] == ["AA1", "Processed a total of 1 messages"]
+
+
+def test_a_cluster_that_cannot_start_is_not_waited_for(tmp_path: Path) -> None:
+    block = re.findall(r"```sh\n.*?```", IN_A_MINUTE, re.DOTALL)[0]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = f"--data dev --port {port} --zookeeper-port 0"
+        assert "Address already in use" in typed(block.replace("--data dev", options), tmp_path)
+
+
+def test_no_page_waits_for_a_process_that_may_have_ended() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    waits = re.findall(r"^until grep .*ready.*$", text, re.MULTILINE)
+    assert len(waits) >= 5
+    assert [wait for wait in waits if "|| ! kill -0 " not in wait] == []
 
 
 def test_a_cluster_is_secured_by_hand_from_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.stage.cluster import DevCluster
@@ -61,4 +61,6 @@ def shell(text: str, cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Pope
         try:
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            # It may have left nothing.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
