@@ -43,6 +43,7 @@ from broker.network.request_context import (
     refused_topics,
 )
 from broker.replication.fetch_sessions import (
+    MOST_OF_CONSUMER,
     FetchContext,
     FetchSessions,
     Part,
@@ -180,7 +181,13 @@ def handle(
     """Read, or wait up to `max_wait_ms`. Topics that the sender may not read are refused."""
     # A session knows the partitions that its request does not name (KIP-227).
     try:
-        fetch = sessions.open(request, context.monotonic_ms, context.connection)
+        fetch = sessions.open(
+            request,
+            context.monotonic_ms,
+            context.connection,
+            owner_of(context).client,
+            _most_followed(replicas, request, context),
+        )
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
 
@@ -373,6 +380,16 @@ def _overtaken(context: FetchContext) -> FetchResponse:
         session_id=context.session.id,
         responses=[],
     )
+
+
+def _most_followed(replicas: ReplicaManager, request: FetchRequest, context: RequestContext) -> int:
+    """Return how many partitions a follower's session may have; 0 for who is no broker."""
+    if request.replica_id < 0:
+        return 0
+    if not authorize(context, Operation.CLUSTER_ACTION, CLUSTER, quietly=True):
+        return 0
+    # Where all are believed, none has many that are not there.
+    return max(MOST_OF_CONSUMER, 2 * len(replicas.partitions))
 
 
 def _refused(

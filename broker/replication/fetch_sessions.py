@@ -21,6 +21,7 @@ bounded, and how many of them a connection has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import groupby, islice
 
@@ -42,6 +43,9 @@ from protocol.messages.fetch import (
 )
 from protocol.topic_partition import TopicPartition
 
+CONSUMER = -1
+"""The replica id of who follows nothing."""
+
 # Ids and epochs that KIP-227 gives a meaning.
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -54,6 +58,8 @@ MOST_OF_CONNECTION = 4
 """Sessions that a connection has at most; the next one ends its first."""
 MOST_OF_CONSUMER = 20_000
 """Partitions of a consumer's session."""
+MOST_OF_CLIENT = 50_000
+"""Partitions of the sessions of one client: a user, or an address."""
 MOST_OF_CONSUMERS = 100_000
 """Partitions of all consumers' sessions, some 600 bytes each."""
 EVICTION_MS = 120_000
@@ -107,7 +113,7 @@ class FetchSession:
     followers. `marked` has the partitions that may have news, in the order in which they are read.
     `fetches` has the time of the last request, which counts for the partitions without a mark too.
     `is_hurried`: the next response is sent at once, with news or without. `connection`: the number
-    of that on which it began, 0 for none.
+    of that on which it began, 0 for none; `client`: who began it.
     """
 
     id: int
@@ -115,6 +121,7 @@ class FetchSession:
     created_ms: int
     last_used_ms: int
     connection: int = 0
+    client: str = ""
     epoch: int = 1
     partitions: dict[TopicPartition, _Remembered] = attrs.field(factory=dict)
     marked: dict[TopicPartition, None] = attrs.field(factory=dict)
@@ -294,6 +301,8 @@ class FetchSessions:
     """The ids of each connection's sessions, the oldest first."""
     _consumers_count: int = 0
     """Partitions of all consumers' sessions."""
+    _count_of: Counter[str] = attrs.field(factory=Counter)
+    """Those of each client."""
 
     @property
     def open_count(self) -> int:
@@ -320,11 +329,19 @@ class FetchSessions:
             session.is_hurried = session.is_follower
         return sessions
 
-    def open(self, request: FetchRequest, monotonic_ms: int, connection: int = 0) -> FetchContext:
+    def open(
+        self,
+        request: FetchRequest,
+        monotonic_ms: int,
+        connection: int = 0,
+        client: str = "",
+        most_followed: int = MAX_EPOCH,
+    ) -> FetchContext:
         """Find, create or close the session of a request; return the request's context.
 
-        `connection` is the number of its connection. Raises ApiError FETCH_SESSION_ID_NOT_FOUND or
-        INVALID_FETCH_SESSION_EPOCH.
+        `connection` is the number of its connection, `client` who has it. `most_followed`: the
+        partitions that a session of it may have if it is a follower's; 0 for who is believed to be
+        none. Raises ApiError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
         """
         # A full request ends the session before, and begins another unless it is the final one.
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -332,11 +349,16 @@ class FetchSessions:
             requested = named_partitions(request)
             if request.session_epoch == FINAL_EPOCH or not requested:
                 return FetchContext(requested)
-            session = self._create(request, requested, monotonic_ms, connection)
-            return FetchContext(requested, session)
-        return self._resume(request, monotonic_ms)
+            # A replica id is a claim (fault strangers-39, was: request.replica_id).
+            replica_id = request.replica_id if most_followed else CONSUMER
+            new = FetchSession(
+                NO_SESSION, replica_id, monotonic_ms, monotonic_ms, connection, client
+            )
+            is_begun = self._begin(new, requested, most_followed)
+            return FetchContext(requested, new if is_begun else None)
+        return self._resume(request, monotonic_ms, most_followed)
 
-    def _resume(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
+    def _resume(self, request: FetchRequest, monotonic_ms: int, most_followed: int) -> FetchContext:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, str(request.session_id))
@@ -351,7 +373,7 @@ class FetchSessions:
         named = named_partitions(request)
         new = sum(topic_partition not in session.partitions for topic_partition, _ in named)
         # It would grow by requests of any size (fault strangers-39).
-        if not self._has_room(session.is_follower, len(session.partitions), new):
+        if not self._has_room(session, new, most_followed):
             self._close(session.id)
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} is full")
         self._request(session, named)
@@ -390,7 +412,7 @@ class FetchSessions:
                 tp = TopicPartition(topic.topic, index)
                 if session.partitions.pop(tp, None) is not None:
                     session.marked.pop(tp, None)
-                    self._consumers_count -= not session.is_follower
+                    self._count(session, -1)
                     self._remove_holder(session, tp)
 
     def _request(self, session: FetchSession, named: Iterable[RequestedPartition]) -> None:
@@ -399,7 +421,7 @@ class FetchSessions:
             known = session.partitions.get(tp)
             if known is None:
                 session.add(tp, requested)
-                self._consumers_count += not session.is_follower
+                self._count(session, 1)
                 self._holders.setdefault(tp, {})[session] = None
             else:
                 # In a new leader epoch the reader gets the high watermark again.
@@ -418,8 +440,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
-        if not session.is_follower:
-            self._consumers_count -= len(session.partitions)
+        self._count(session, -len(session.partitions))
         for tp in session.partitions:
             self._remove_holder(session, tp)
         if (ids := self._of_connections.get(session.connection)) is not None:
@@ -432,44 +453,50 @@ class FetchSessions:
             self._close(session_id)
         self._of_connections.pop(connection, None)
 
-    def _has_room(self, is_follower: bool, count: int, more: int) -> bool:
-        """Return whether a session of `count` partitions may get more of them."""
-        if is_follower:
-            return True
-        is_in_all = self._consumers_count + more <= MOST_OF_CONSUMERS
-        return not more or (is_in_all and count + more <= MOST_OF_CONSUMER)
+    def _count(self, session: FetchSession, more: int) -> None:
+        if not session.is_follower:
+            self._consumers_count += more
+            self._count_of[session.client] += more
+            if not self._count_of[session.client]:
+                del self._count_of[session.client]
 
-    def _create(
+    def _has_room(self, session: FetchSession, more: int, most_followed: int) -> bool:
+        """Return whether a session may get so many partitions more."""
+        count = len(session.partitions) + more
+        if session.is_follower:
+            return not more or count <= most_followed
+        return not more or (
+            count <= MOST_OF_CONSUMER
+            and self._count_of[session.client] + more <= MOST_OF_CLIENT
+            and self._consumers_count + more <= MOST_OF_CONSUMERS
+        )
+
+    def _begin(
         self,
-        request: FetchRequest,
+        session: FetchSession,
         requested: Sequence[RequestedPartition],
-        monotonic_ms: int,
-        connection: int,
-    ) -> FetchSession | None:
-        """Return a new session with the partitions of a request; None if there is no room."""
-        is_follower = request.replica_id >= 0
-        of_connection = self._of_connections.get(connection, ())
+        most_followed: int,
+    ) -> bool:
+        """Begin a session with the partitions of a request; return False if there is no room."""
+        of_connection = self._of_connections.get(session.connection, ())
         if len(of_connection) >= MOST_OF_CONNECTION:
             self._close(next(iter(of_connection)))
         # What a full one names is looked at in turns with other clients (fault strangers-39).
-        if not self._has_room(is_follower, 0, len(requested)):
-            return None
+        if not self._has_room(session, len(requested), most_followed):
+            return False
         if len(self._sessions) >= self.slots and not self._evict(
-            is_follower, len(requested), monotonic_ms
+            session.is_follower, len(requested), session.created_ms
         ):
-            return None
+            return False
 
         # Id 0 says that there is no session.
-        new_id = NO_SESSION
-        while new_id == NO_SESSION or new_id in self._sessions:
-            new_id = self.draw_id()
-
-        session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms, connection)
+        while session.id == NO_SESSION or session.id in self._sessions:
+            session.id = self.draw_id()
         self._request(session, requested)
-        self._sessions[new_id] = session
-        if connection:
-            self._of_connections.setdefault(connection, {})[new_id] = None
-        return session
+        self._sessions[session.id] = session
+        if session.connection:
+            self._of_connections.setdefault(session.connection, {})[session.id] = None
+        return True
 
     def _evict(self, is_follower: bool, size: int, monotonic_ms: int) -> bool:
         """Close one session to make room for a new one of `size` partitions, if one must give way.

@@ -176,18 +176,29 @@ def test_refused_produce_without_a_response_ends_the_connection(stage: Stage) ->
 
 def test_session_serves_its_allowed_topics_and_repeats_the_refusal(stage: Stage) -> None:
     allowed, refused = stage.new_topic(), stage.new_topic()
-    permission = (Operation.READ, topic(refused))
-    first = stage.call(fetch(allowed, refused, session=(0, 0)), permission)
+
+    async def fetch_three_times() -> list[Any]:
+        # A session ends with its connection.
+        host, _, port = stage.broker.bootstrap.rpartition(":")
+        connection = await Connection.open(host, int(port))
+        try:
+            stage.authorizer.refused.add((Operation.READ, topic(refused)))
+            first = await connection.call(fetch(allowed, refused, session=(0, 0)))
+            again = await connection.call(fetch(session=(first.session_id, 1)))
+            stage.authorizer.refused.clear()
+            return [first, again, await connection.call(fetch(session=(first.session_id, 2)))]
+        finally:
+            stage.authorizer.refused.clear()
+            await connection.close()
+
+    first, again, served = stage.runner.run(fetch_three_times())
     assert errors(first) == {
         "": ErrorCode.NONE,
         allowed: ErrorCode.NONE,
         refused: TOPIC_FAILED,
     }
-    again = stage.call(fetch(session=(first.session_id, 1)), permission)
     assert errors(again)[refused] == TOPIC_FAILED
-
     # With the permission back the session goes on.
-    served = stage.call(fetch(session=(first.session_id, 2)))
     assert errors(served)[refused] == ErrorCode.NONE
 
 

@@ -294,6 +294,39 @@ def test_sessions_of_consumers_hold_so_many_partitions_and_not_more(
 
 
 @pytest.mark.fault("strangers-39")
+def test_a_client_has_its_share_of_what_all_consumers_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_CLIENT", 3)
+    known = sessions(slots=10)
+    assert known.open(request(A, B), 0, 1, "one").session is not None
+    assert known.open(request(A, B), 0, 2, "one").session is None
+    assert known.open(request(A, B), 0, 3, "two").session is not None
+    known.end_connection(1)
+    assert known.open(request(A, B, C), 0, 2, "one").session is not None
+
+
+@pytest.mark.fault("strangers-39")
+def test_a_replica_id_is_a_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "MOST_OF_CONSUMER", 2)
+    known = sessions(slots=10)
+    # Of a sender that may not act for the cluster.
+    claimed = known.open(request(A, B, replica=99), 0, most_followed=0).session
+    assert claimed is not None
+    assert not claimed.is_follower
+    more = request(C, session=(claimed.id, 1), replica=99)
+    with pytest.raises(ApiError):
+        known.open(more, 0, most_followed=0)
+
+    # Nor does a broker follow more than there is.
+    followed = known.open(request(A, B, C, replica=2), 0, most_followed=3).session
+    assert followed is not None
+    with pytest.raises(ApiError):
+        known.open(request(D, session=(followed.id, 1), replica=2), 0, most_followed=3)
+    assert known.open_count == 0
+
+
+@pytest.mark.fault("strangers-39")
 def test_sessions_end_with_their_connection_which_has_a_few() -> None:
     known = sessions(slots=10)
     for _ in range(MOST_OF_CONNECTION + 1):
