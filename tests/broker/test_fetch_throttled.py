@@ -30,6 +30,9 @@ def leading(*listed: str, partitions: int = 1, limit: int = 1) -> Replicas:
             zstd_allowed=True,
             now_ms=0,
         )
+        # As if the record had been there when the epoch began: the other one never had all.
+        lagging = replicas.manager.partition(TopicPartition("t", index)).followers[LAGGING]
+        lagging.leader_end_at_last_fetch = 1
     replicas.leader_quota.limit = limit
     return replicas
 
