@@ -30,9 +30,10 @@ def leading(*listed: str, partitions: int = 1, limit: int = 1) -> Replicas:
             zstd_allowed=True,
             now_ms=0,
         )
-        # As if the record had been there when the epoch began: the other one never had all.
-        lagging = replicas.manager.partition(TopicPartition("t", index)).followers[LAGGING]
-        lagging.leader_end_at_last_fetch = 1
+        # As if the record had been there, and committed, when the epoch began: it never had all.
+        partition = replicas.manager.partition(TopicPartition("t", index))
+        partition.followers[LAGGING].leader_end_at_last_fetch = 1
+        partition.high_watermark = 1
     replicas.leader_quota.limit = limit
     return replicas
 
