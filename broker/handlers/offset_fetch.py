@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import attrs
@@ -132,7 +132,13 @@ def _fetch(
 
     # Offsets that are in flight do not show: a new leader could lose them.
     if topics is None:
-        committed = shard.offsets.of_group(group_id)
+        committed: dict[str, dict[int, CommittedOffset | None]] = {
+            name: {**of_topic} for name, of_topic in shard.offsets.of_group(group_id).items()
+        }
+        if require_stable:
+            # The first ones of their partitions are about to come (fault strangers-43).
+            for key in _first_ones(shard, group_id):
+                committed.setdefault(key.topic, {})[key.partition] = None
         # Topics that the sender may not know of are left out.
         refused = refused_topics(context, Operation.DESCRIBE, committed, quietly=True)
         return [
@@ -155,6 +161,14 @@ def _fetch(
         )
         for topic in topics
     ]
+
+
+def _first_ones(shard: GroupShard, group_id: str) -> list[OffsetKey]:
+    """Return the offsets in open transactions that are the first of their partitions.
+
+    Kafka lists what is committed alone, and its tools take the others for absent.
+    """
+    return sorted(key for key in shard.staged_offsets(group_id) if shard.offsets.value(key) is None)
 
 
 # ---- all offsets of groups that have many
@@ -241,7 +255,8 @@ class _Everything:
         shard = self.coordinator.shard(group_id)
         if self._shard is None:
             self._shard = shard
-            self._keys = shard.offsets.keys_of(group_id)
+            first_ones = _first_ones(shard, group_id) if stable else ()
+            self._keys = chain(shard.offsets.keys_of(group_id), first_ones)
             version = self.context.api_version
             self._topics = LongAnswer(OffsetFetchResponse, version, self._size)
         # It was loaded again: what came before is of another coordinator.

@@ -94,7 +94,9 @@ class Coordinator:
             self.step()
         await self.pause()
 
-    async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def group_offsets(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         await self.pause()
         self._must_be_there()
         return {p: OffsetAndMetadata(offset) for p, offset in self.offsets.items()}

@@ -460,24 +460,32 @@ def test_a_copy_by_timestamp_of_a_group_that_has_a_marker_before_it_has_consumed
 
 
 @pytest.mark.fault("strangers-41")
-def test_a_group_whose_offset_an_open_transaction_has_is_not_renamed(stage: ResetStage) -> None:
+@pytest.mark.fault("strangers-43")
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_group_whose_offset_an_open_transaction_has_is_neither_renamed_nor_migrated(
+    stage: ResetStage, partition: int
+) -> None:
+    """Nor is one whose transaction has the first offset of a partition."""
     group = stage.group({stage.t0: 5})
     settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": unique("x")}
     with blocking.Producer(settings) as producer:
         producer.begin_transaction()
-        offsets = {stage.t0: OffsetAndMetadata(9)}
+        offsets = {TopicPartition(stage.topic, partition): OffsetAndMetadata(9)}
         producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group))
         (error,) = stage.errors("rename", group, unique("new"), "--timeout", "500")
         assert error["error"] == "UNSTABLE_OFFSET_COMMIT"
         assert error["message"] == (
             f"a transaction is open that has offsets of group '{group}': wait for its end"
         )
+        migrated = stage.run("migrate", "plan", group, "--to", "zookeeper", "--timeout", "500")
+        assert migrated.exit_code == 1
+        assert "UNSTABLE_OFFSET_COMMIT" in migrated.stderr
         producer.commit_transaction()
 
-    target = unique("new")
-    block_until(lambda: stage.offsets(group) == {0: 9}, "the transaction's offset counts")
+    target, after = unique("new"), {0: 5} | {partition: 9}
+    block_until(lambda: stage.offsets(group) == after, "the transaction's offset counts")
     stage.items("rename", group, target)
-    assert stage.offsets(target) == {0: 9}
+    assert stage.offsets(target) == after
 
 
 @pytest.mark.fault("core-R7")
