@@ -81,6 +81,9 @@ _ENTITY_OPTIONS: Mapping[str, Any] = {
 }
 
 
+CREATION_RATE = "connection_creation_rate"
+
+
 def choose_parts(
     *,
     user: str | None,
@@ -195,6 +198,13 @@ def alter(
     change |= {key: _number(key, text) for pairs in added for key, text in pairs}
     if not change:
         raise click.UsageError("nothing to change: give --add or --remove")
+
+    if parts == {"ip": None} and change.get(CREATION_RATE) == 0:
+        # Nobody could take it back, and brokers that start again would not find each other.
+        raise click.UsageError(
+            f"{CREATION_RATE}=0 of all addresses refuses brokers and administrators too: name the "
+            "addresses that are to be refused, or give all of them a rate"
+        )
 
     entity = quota_entity(parts)
     error = asyncio.run(_alter(target, entity, change))

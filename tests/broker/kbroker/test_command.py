@@ -57,6 +57,7 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
         ["topics", "alter", "t", "--partitions", "99999999999"],
         ["topics", "create", "t", "--partitions", "99999999999"],
         ["dev", "--brokers", "3", "--port", "65534"],
+        ["quotas", "alter", "--ip-default", "--add", "connection_creation_rate=0"],
     ],
 )
 def test_a_number_that_cannot_be_is_wrong_usage_before_anybody_is_asked(args: list[str]) -> None:
