@@ -195,7 +195,8 @@ def _times(
         if partition in record.offsets:
             committed_ms = record.offsets[partition].committed_at_ms
 
-        if group.coordinator is not None:
+        # ZooKeeper keeps offsets for ever; what is left in Kafka beside one does not count.
+        if group.coordinator is not None and group.winner(partition) != "zookeeper":
             retention_ms = expiry_ms.get(group.coordinator.coordinator_id)
             expiry_of_offset_ms = expires_at_ms(group.coordinator, record, partition, retention_ms)
 

@@ -3,11 +3,18 @@
 import attrs
 import pytest
 
-from clients.groups.group_facts import CoordinatorFacts, MemberFacts
+from clients.groups.group_facts import (
+    CoordinatorFacts,
+    GroupFacts,
+    MemberFacts,
+    ZooKeeperFacts,
+    ZooKeeperOffset,
+)
 from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
-from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
+from clients.groups.offset_times import _times
+from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
 from offsets.records import GroupMember, GroupMetadata
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 T0 = TopicPartition("t", 0)
 # The broker wrote it down at another time than its committer says.
@@ -63,6 +70,18 @@ def test_an_expiry_of_the_commits_own_needs_no_setting_of_the_broker() -> None:
     own = COMMIT._replace(expires_at_ms=9_000)
     assert expires_at_ms(EMPTY, RecordedGroup({T0: own}), T0, None) == 9_000
     assert expires_at_ms(EMPTY, RecordedGroup({T0: COMMIT}), T0, None) is None
+
+
+@pytest.mark.parametrize(("storage", "expected"), [("kafka", 1_000 + DAY), ("zookeeper", None)])
+def test_what_is_left_in_kafka_beside_an_offset_in_zookeeper_is_no_expiry_of_that_one(
+    storage: str, expected: int | None
+) -> None:
+    """As after a migration to ZooKeeper, which keeps offsets for ever."""
+    kafka = CoordinatorFacts("Empty", coordinator_id=1, offsets={T0: OffsetAndMetadata(5)})
+    zookeeper = ZooKeeperFacts(offsets={T0: ZooKeeperOffset(9, 2_000)})
+    group = GroupFacts("g", zookeeper, kafka, storage=storage)
+    recorded = RecordedGroups(groups={"g": RecordedGroup({T0: COMMIT}, metadata(-1))})
+    assert _times(group, T0, 9, recorded, {1: DAY}, {}, {}).expires_at_ms == expected
 
 
 def test_an_offset_that_is_not_recorded_has_no_expiry() -> None:
