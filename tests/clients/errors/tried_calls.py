@@ -153,6 +153,7 @@ ADMIN: Calls = {
         "g", [GroupMemberId("m"), GroupMemberId("", "i")], "kicked"
     ),
     "delete_group_offsets": lambda admin: admin.delete_group_offsets("g", [P0]),
+    "transactions_of_each_broker": lambda admin: admin.transactions_of_each_broker(),
     "list_transactions": lambda admin: admin.list_transactions(
         states=["Ongoing"], producer_ids=[0], min_duration_ms=0
     ),
