@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from typing import Any
 
 import attrs
@@ -163,12 +163,13 @@ def _fetch(
     ]
 
 
-def _first_ones(shard: GroupShard, group_id: str) -> list[OffsetKey]:
-    """Return the offsets in open transactions that are the first of their partitions.
+def _first_ones(shard: GroupShard, group_id: str) -> Iterator[OffsetKey]:
+    """Go through the offsets in open transactions that are the first of their partitions.
 
     Kafka lists what is committed alone, and its tools take the others for absent.
     """
-    return sorted(key for key in shard.staged_offsets(group_id) if shard.offsets.value(key) is None)
+    # The set is a copy: transactions may end between two of them.
+    return (key for key in shard.staged_offsets(group_id) if shard.offsets.value(key) is None)
 
 
 # ---- all offsets of groups that have many
@@ -187,7 +188,10 @@ def _asks_for_much(
     for name in names:
         # One that is another coordinator's hides nothing of the others (fault strangers-8).
         with suppress(ApiError):
-            count += coordinator.shard(name).offsets.count_of(name)
+            shard = coordinator.shard(name)
+            count += shard.offsets.count_of(name)
+            # Small requests of transactions add to them.
+            count += len(shard.staged_offsets(name)) if request.require_stable else 0
     # The others have their turns in between (fault groups-8).
     return count > OFFSETS_A_TURN
 
@@ -264,7 +268,9 @@ class _Everything:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id}")
 
         part = list(islice(self._keys, OFFSETS_A_TURN))
-        by_topic = {name: [*keys] for name, keys in groupby(part, lambda key: key.topic)}
+        by_topic: dict[str, list[OffsetKey]] = {}
+        for key in part:
+            by_topic.setdefault(key.topic, []).append(key)
         refused = refused_topics(self.context, Operation.DESCRIBE, by_topic, quietly=True)
         render = _renderer(shard, group_id, stable)
         for name, keys in by_topic.items():
