@@ -134,6 +134,7 @@ async def scene(cluster: DevCluster, directory: Path, session_s: float) -> Async
         assert first is not None
         async with Load(bootstrap, TOPIC, pause_s=0.003) as load:
             await load.acknowledges(200, 20)
+            await group.consumes(load.records, PATIENCE_S)  # a first rebalance bears no cut
             yield Scene(cluster, group, load, first)
         await load.assert_kept()
         await group.consumes(load.records, PATIENCE_S)

@@ -110,7 +110,7 @@ def test_a_file_of_another_kind_has_some_errors_and_the_number_of_the_others(
     result = CliRunner().invoke(main, ["import", str(file), "-b", "127.0.0.1:1"])
     *named, more = result.stderr.splitlines()
     assert [line.split(": ")[1] for line in named] == [f"line {n + 1}" for n in range(10)]
-    assert (result.exit_code, more) == (1, "error: file: 990 more such errors")
+    assert (result.exit_code, more) == (1, f"error: {file}: 990 more such errors")
 
 
 def test_what_a_library_logs_is_one_line_without_a_traceback() -> None:
