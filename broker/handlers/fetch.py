@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -61,6 +62,7 @@ from protocol.messages.fetch import (
     NOT_DIVERGING,
     FetchRequest,
     FetchRequestPartition,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponseAbortedTransaction,
     FetchResponseEpochEndOffset,
@@ -198,6 +200,7 @@ def handle(
     if request.replica_id < 0:
         fetch_max_bytes = most_fetched_bytes(context, fetch_max_bytes)
 
+    request = _without_names(request, fetch)
     version = context.api_version
     old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(context, deferred)
     reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, context, old)
@@ -246,6 +249,7 @@ def _respond_or_wait(
         timeout_ms=reader.request.max_wait_ms,
         try_complete=waiting.try_complete,
         note_moved=waiting.note_moved,
+        request=reader.request,
     )
 
 
@@ -390,6 +394,26 @@ def _most_followed(replicas: ReplicaManager, request: FetchRequest, context: Req
         return 0
     # Where all are believed, none has many that are not there.
     return max(MOST_OF_CONSUMER, 2 * len(replicas.partitions))
+
+
+def _without_names(request: FetchRequest, fetch: FetchContext) -> FetchRequest:
+    """Return a request that names each partition once, and none if its session knows them."""
+    topics = [
+        FetchRequestTopic(topic=topic, partitions=[partition for _, partition in named])
+        for topic, named in groupby(fetch.named, key=lambda entry: entry[0].topic)
+    ]
+    # It waits with what it reads, and not with all it was sent (fault strangers-44, was: request).
+    return FetchRequest(
+        replica_id=request.replica_id,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        isolation_level=request.isolation_level,
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        topics=topics,
+        rack_id=request.rack_id,
+    )
 
 
 def _refused(

@@ -352,8 +352,8 @@ class Dispatcher:
         if bill is None:
             dispatched = call_handler(api, header, request, handle)
         else:
-            charge = partial(bill.charge, request=request, context=context, size=size)
-            timed = _Timed(charge, self.now_ns)
+            charge = partial(bill.charge, context=context, size=size)
+            timed = _Timed(charge, self.now_ns, request)
             dispatched = timed.serve(lambda: call_handler(api, header, request, handle))
 
         # Note what the connection must know.
@@ -419,6 +419,7 @@ class _Timed:
 
     charge: Callable[..., Dispatched]
     now_ns: Callable[[], int]
+    request: Any
     spent_ns: int = 0
 
     def serve(self, serve: Callable[[], Dispatched]) -> Dispatched:
@@ -429,7 +430,8 @@ class _Timed:
 
         wait = dispatched.outcome
         if not isinstance(wait, Wait):
-            return self.charge(dispatched, spent_ns=self.spent_ns)
+            return self.charge(dispatched, request=self.request, spent_ns=self.spent_ns)
+        self.request = _kept_of(self.request, wait)
 
         def try_complete(expired: bool) -> Dispatched | None:
             began_ns = self.now_ns()
@@ -504,13 +506,20 @@ def call_handler(
     wait = dispatched.outcome
     if not isinstance(wait, Wait):
         return dispatched
+    kept = _kept_of(request, wait)
 
     def try_complete(expired: bool) -> Dispatched | None:
         # The wait may end with another wait, which is wrapped like this one.
-        attempt = call_handler(api, header, request, partial(wait.try_complete, expired))
+        attempt = call_handler(api, header, kept, partial(wait.try_complete, expired))
         return None if attempt.outcome is None else attempt
 
     return Dispatched(header, attrs.evolve(wait, try_complete=try_complete))
+
+
+def _kept_of(request: Any, wait: Wait) -> Any:
+    """Return what is kept of a request while it waits."""
+    # All that is named would be held for as long as it says (fault strangers-44, was: request).
+    return request if wait.request is None else wait.request
 
 
 def _call_guarded(

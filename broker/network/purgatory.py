@@ -43,7 +43,8 @@ class Wait:
     `note_moved(key)` is called before a try with the key that brings it about, so that a wait for
     many keys need not look at all of them each time. `on_cancel()` is called if the connection goes
     before there is a response. `work` is what the response comes from, where that is not over with
-    the wait. `subject` is the key of the request's API, where requests are counted.
+    the wait. `subject` is the key of the request's API, where requests are counted. `request` is
+    what is kept of the request meanwhile, if not all of it.
     """
 
     keys: tuple[Hashable, ...]
@@ -54,6 +55,7 @@ class Wait:
     on_cancel: Callable[[], None] | None = None
     work: Work | None = None
     subject: int = -1
+    request: Any = None
 
 
 @attrs.define(eq=False)

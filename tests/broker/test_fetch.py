@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from broker.network.purgatory import Wait
 from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import NOT_DIVERGING
+from protocol.messages.fetch import NOT_DIVERGING, FetchRequestForgottenTopic
 from protocol.topic_partition import TopicPartition
 from tests.broker.fetch_requests import T0, T1, handle, parts, request, values
 from tests.broker.replication.replicas import Replicas, batch, follower_at
@@ -119,6 +120,23 @@ def test_what_is_named_again_is_waited_for_once() -> None:
     wait.note_moved(wait.keys[0])
     (part,) = parts(wait.try_complete(False))
     assert values(part) == [b"b"]
+
+
+@pytest.mark.fault("strangers-44")
+def test_a_request_waits_without_what_is_named_again_or_known_to_its_session() -> None:
+    again = [(T0, 1), (T1, 1)] * 100
+    wait = handle(filled(batch(b"a"), partitions=2), request(*again, max_wait_ms=500))
+    (kept,) = wait.request.topics
+    assert (kept.topic, [part.partition for part in kept.partitions]) == ("t", [0, 1])
+
+    replicas = filled(batch(b"a"), partitions=2)
+    first = handle(replicas, request(*again, session=(0, 0)))
+    next_one = attrs.evolve(
+        request(max_wait_ms=500, session=(first.session_id, 1)),
+        forgotten_topics_data=[FetchRequestForgottenTopic(topic="t", partitions=range(2, 100))],
+    )
+    kept = handle(replicas, next_one).request
+    assert (kept.topics, kept.forgotten_topics_data) == ([], ())
 
 
 def test_only_the_leader_answers() -> None:

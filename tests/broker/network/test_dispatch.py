@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from broker.network.authorization import CLUSTER, Resource, topic
@@ -306,6 +309,41 @@ def test_request_that_waits_is_charged_when_it_has_its_response() -> None:
     ended = dispatched.outcome.try_complete(False)
     assert ended.outcome is response
     assert ended.throttle_ms == len(request) + 3000  # first, second try, and the look at its end
+
+
+@pytest.mark.fault("strangers-44")
+@pytest.mark.parametrize("build", [dispatcher, charging])
+def test_what_is_not_kept_of_a_request_is_let_go_of_while_it_waits(
+    build: Callable[..., Dispatcher],
+) -> None:
+    large = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        topics=[FetchRequestTopic(topic="t", partitions=[asked_of(n % 2) for n in range(100)])],
+    )
+    kept = attrs.evolve(
+        large, topics=[FetchRequestTopic(topic="t", partitions=[asked_of(0), asked_of(1)])]
+    )
+    sent: list[Callable[[], Any]] = []
+
+    def handler(request: FetchRequest, context: RequestContext) -> Any:
+        sent.append(weakref.ref(request))
+        error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return Wait(("k",), 100, waiting(None, error).try_complete, request=kept)
+
+    data = frame(ApiKey.FETCH, 11, large)
+    dispatched = build({ApiKey.FETCH: handler}).dispatch(data, ORIGIN)
+    assert dispatched.outcome.try_complete(False) is None
+    gc.collect()
+    assert sent[0]() is None
+
+    (topic_response,) = dispatched.outcome.try_complete(False).outcome.responses
+    assert [part.partition_index for part in topic_response.partitions] == [0, 1]
+
+
+def asked_of(partition: int) -> FetchRequestPartition:
+    return FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)
 
 
 FOLLOWER = FetchRequest(replica_id=3, max_wait_ms=0, min_bytes=0, topics=())
