@@ -47,6 +47,7 @@ __all__ = [
     "FailedToSendMessage",
     "InvalidTransactionState",
     "KgroupError",
+    "LogTruncated",
     "MalformedMember",
     "MemberFailed",
     "MembershipConflict",
@@ -290,6 +291,22 @@ class OffsetOutOfRange(ClientError):
         super().__init__(f"{partition}: {where}, and auto.offset.reset is none")
         self.partition = partition
         self.offset = offset
+
+
+class LogTruncated(OffsetOutOfRange):
+    """The log lost records that were read, and has others, and `auto.offset.reset` is none.
+
+    `offset` is behind what was read; from `divergence_offset` on the log has other records, if any.
+    An unclean election does so.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, divergence_offset: int) -> None:
+        super().__init__(partition, offset)
+        self.args = (
+            f"{partition}: what was read from offset {divergence_offset} to {offset} is lost, "
+            "and auto.offset.reset is none",
+        )
+        self.divergence_offset = divergence_offset
 
 
 # --- blocking clients and producers

@@ -6,6 +6,7 @@ They are apart because many look at little of what came, and decoders take long 
 from collections.abc import Mapping
 from enum import IntEnum
 from itertools import groupby
+from types import MappingProxyType
 
 from clients.errors import BrokerError
 from clients.offset_requests import CONSUMER_REPLICA_ID
@@ -44,10 +45,13 @@ async def request_records(
     min_bytes: int = 1,
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+    last_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, FetchResponsePartition]:
     """Fetch from partitions of one broker, each with (offset, max bytes), in this order.
 
-    Records stay undecoded; partitions that the response lacks are left out.
+    Records stay undecoded; partitions that the response lacks are left out. `last_epochs` has the
+    leader epochs of the records before the offsets, where they are known: a broker from 2.7 on says
+    where its log has other records.
 
     Of a response without records, because the client is above its quota, there is nothing to read
     of each partition.
@@ -66,6 +70,7 @@ async def request_records(
                     FetchRequestPartition(
                         partition=partition.partition,
                         fetch_offset=requests[partition][0],
+                        last_fetched_epoch=last_epochs.get(partition, -1),
                         partition_max_bytes=requests[partition][1],
                     )
                     for partition in same_topic

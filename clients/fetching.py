@@ -11,10 +11,12 @@ With `read_committed` the broker names the transactions that it knows to be abor
 up to the marker that ends them, are left out (KIP-98).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import attrs
 
+from clients.epoch_trail import Divergence
 from clients.errors import BrokerError, left_out
 from clients.fetch_requests import Isolation, request_records, visible_end
 from clients.transport.connection import Connection
@@ -58,6 +60,10 @@ class FetchedPartition:
     """0 CreateTime, 1 LogAppendTime, -1 none. A topic has one, so the last batch gives it."""
     size_bytes: int = 0
     """Size of what the broker sent of the partition."""
+    leader_epochs: Sequence[tuple[int, int]] = ()
+    """The leader epochs of what came, each with the offset at which it begins."""
+    divergence: Divergence | None = None
+    """Where the log has other records than those of the epoch that was named."""
 
     def end_offset(self, isolation: Isolation) -> int:
         """Return the end of what a consumer can see; -1 where it is not known."""
@@ -86,12 +92,13 @@ async def fetch_once(
     min_bytes: int = 1,
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+    last_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, FetchedPartition]:
     """Fetch from partitions of one broker, each with (offset, max bytes), in this order.
 
     The broker fills the partitions in order until `max_bytes`, so a caller that wants fairness
     rotates them. An error of a partition is in its result. An error of the whole request raises
-    BrokerError, a lost connection ConnectionFailed.
+    BrokerError, a lost connection ConnectionFailed. `last_epochs` is as in `request_records`.
     """
     responses = await request_records(
         connection,
@@ -100,6 +107,7 @@ async def fetch_once(
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation=isolation,
+        last_epochs=last_epochs,
     )
 
     fetched = {
@@ -126,6 +134,7 @@ def read_rows(
     rows: list[Row] = []
     next_offset = offset
     timestamp_type = 0
+    leader_epochs: Sequence[tuple[int, int]] = ()
 
     if error is ErrorCode.NONE and response.records:
         batches = VisibleBatches.of(response, offset)
@@ -147,6 +156,7 @@ def read_rows(
             detail = f"{partition} at offset {offset}: the message is larger than was asked for"
         next_offset = batches.next_offset
         timestamp_type = batches.timestamp_type
+        leader_epochs = batches.leader_epochs
 
     return FetchedPartition(
         error,
@@ -158,7 +168,14 @@ def read_rows(
         detail,
         timestamp_type,
         len(response.records or b""),
+        leader_epochs,
+        _divergence(response),
     )
+
+
+def _divergence(response: FetchResponsePartition) -> Divergence | None:
+    parts = response.diverging_epoch
+    return None if parts.epoch < 0 else Divergence(parts.epoch, parts.end_offset)
 
 
 def _rows_from(offset: int, buf: Buffer, pos: int, header: EntryHeader) -> list[Row]:
@@ -184,6 +201,9 @@ class VisibleBatches:
     """True if the bytes ended within the first batch."""
     position: int = attrs.field(init=False, default=0)
     """Where the batch begins that the walk is at, or that could not be read."""
+    leader_epochs: list[tuple[int, int]] = attrs.field(init=False, factory=list)
+    """The epochs that the walk has come to, each with the offset of its first batch."""
+    _epoch: int | None = attrs.field(init=False, default=None)
     _aborting: set[int] = attrs.field(init=False, factory=set)
     """Producers whose current transaction, at this point of the log, was aborted."""
 
@@ -209,6 +229,11 @@ class VisibleBatches:
             elif self._is_visible(header, self.position):
                 yield self.position, header
                 self.timestamp_type = header.timestamp_type
+
+            # Also of what is not visible: the offset behind it is behind its epoch.
+            if header.partition_leader_epoch != self._epoch:
+                self._epoch = header.partition_leader_epoch
+                self.leader_epochs.append((header.base_offset, self._epoch))
 
             # Invisible and empty batches move the offset too, or it would stay before them.
             self.next_offset = max(self.next_offset, header.next_offset)

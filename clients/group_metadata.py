@@ -1,11 +1,13 @@
 """Name the consumer whose offsets a transaction commits (KIP-447)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
 from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @frozen
@@ -13,7 +15,8 @@ class ConsumerGroupMetadata:
     """A member in its generation, or (by default) a group whose coordinator checks no member.
 
     `handed_out` has the partitions that the consumer owns, with the offset behind the last message
-    that it has handed out of each; None if the consumer does not say it.
+    that it has handed out of each; None if the consumer does not say it. `with_epochs` adds the
+    leader epochs that it knows to offsets.
     """
 
     group_id: str
@@ -23,8 +26,11 @@ class ConsumerGroupMetadata:
     handed_out: Mapping[TopicPartition, int | None] | None = attrs.field(
         default=None, repr=False, eq=False
     )
+    with_epochs: Callable[[Offsets], Offsets] = attrs.field(
+        default=lambda offsets: offsets, repr=False, eq=False
+    )
 
-    def foreign(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TopicPartition]:
+    def foreign(self, offsets: Offsets) -> list[TopicPartition]:
         """Return the partitions whose messages cannot come from what the consumer owns now.
 
         A partition that went and came back begins at its committed offset: what was read of it
@@ -37,7 +43,7 @@ class ConsumerGroupMetadata:
 
 def _foreign(
     handed_out: Mapping[TopicPartition, int | None],
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    offsets: Offsets,
 ) -> Iterable[TopicPartition]:
     for partition, committed in offsets.items():
         behind = handed_out.get(partition)

@@ -337,8 +337,11 @@ class ConsumerConnector:
         for partition, feed in before.items():
             # One that went and came back meanwhile began at a later committed offset.
             if feed.live:
-                offset = committed.get(partition)
-                delivery.seek(partition, None if offset is None else offset.offset)
+                place = committed.get(partition)
+                if place is None:
+                    delivery.seek(partition, None)
+                else:
+                    delivery.seek(partition, place.offset, place.leader_epoch)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return who we are, for `Producer.send_offsets_to_transaction`.
@@ -359,6 +362,7 @@ class ConsumerConnector:
             committer.member_id,
             committer.group_instance_id,
             self._delivery.handed_out(),
+            self._delivery.with_epochs,
         )
 
     def pause(self, *partitions: TopicPartition) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from clients.epoch_trail import UNKNOWN_EPOCH, EpochTrail
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.patience import patience
@@ -86,6 +87,8 @@ class StreamDelivery:
     """Partitions whose feeds are open, and are fetched when the listener has been told of them."""
     explain_loss: Callable[[], str] = lambda: ""
     """Returns why partitions were last lost, in the user's words; "" if that is not known."""
+    _fetched: dict[TopicPartition, OffsetAndMetadata] = attrs.field(factory=dict)
+    """Committed offsets that were fetched for feeds that are not open yet."""
     _lost: set[TopicPartition] = attrs.field(factory=set)
     """Partitions that were lost with consumed messages that are not committed."""
     _announced: set[TopicPartition] = attrs.field(factory=set)
@@ -120,6 +123,7 @@ class StreamDelivery:
             self._feeds[partition].start_position = feed.start_position
             self._feeds[partition].rewinds = feed.rewinds
             self._feeds[partition].is_paused = feed.is_paused
+            self._feeds[partition].epochs = feed.epochs
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds and fetch for them."""
@@ -132,6 +136,10 @@ class StreamDelivery:
             partition: PartitionFeed(partition, self.stream_of(partition, thread), position)
             for partition, (thread, position) in starts.items()
         }
+        for partition, feed in opened.items():
+            place = self._fetched.pop(partition, None)
+            if place is not None and place.offset == feed.position:
+                feed.epochs = EpochTrail.behind(place.offset, place.leader_epoch)
 
         # A feed that is replaced delivers nothing more.
         self.stop(opened.keys())
@@ -156,10 +164,12 @@ class StreamDelivery:
             raise ValueError(f"{partition} is not assigned to {self.consumer_id}")
         return feed
 
-    def seek(self, partition: TopicPartition, offset: int | None) -> None:
+    def seek(
+        self, partition: TopicPartition, offset: int | None, leader_epoch: int = UNKNOWN_EPOCH
+    ) -> None:
         """Go on at another offset, None for auto.offset.reset; what is queued is dropped.
 
-        Raises ValueError.
+        `leader_epoch` is that of the record before it. Raises ValueError.
         """
         former = self.feed_of(partition)
         former.close()
@@ -170,6 +180,8 @@ class StreamDelivery:
         feed.start_position = None if former.has_uncommitted else offset
         feed.rewinds = former.rewinds + 1
         feed.is_paused = former.is_paused
+        if offset is not None:
+            feed.epochs = EpochTrail.behind(offset, leader_epoch)
         self._feeds[partition] = feed
         # The listener has not returned: it is fetched with the others.
         if partition not in self._unfetched:
@@ -244,12 +256,33 @@ class StreamDelivery:
         Partitions with a later committed offset are left out: only a reset, or the application's
         own commit, takes a group back.
         """
+        # Or who begins there cannot tell that records were lost (fault strangers-45).
         return {
-            partition: OffsetAndMetadata(position)
+            partition: OffsetAndMetadata(position, leader_epoch=feed.epochs.before(position))
             for partition, feed in self._feeds.items()
             if (position := feed.position) is not None
             and (feed.committed is None or position >= feed.committed)
         }
+
+    def with_epochs(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets with the epochs of the records before them, where we have read these.
+
+        Who begins at such an offset learns then whether the log has them still.
+        """
+        return {
+            partition: attrs.evolve(offset, leader_epoch=self._epoch_before(partition, offset))
+            for partition, offset in offsets.items()
+        }
+
+    def _epoch_before(self, partition: TopicPartition, committed: OffsetAndMetadata) -> int:
+        feed = self._feeds.get(partition)
+        if committed.leader_epoch != UNKNOWN_EPOCH or feed is None:
+            return committed.leader_epoch
+        # Of what is ahead of us nothing is known.
+        is_read = feed.fetch_offset is not None and committed.offset <= feed.fetch_offset
+        return feed.epochs.before(committed.offset) if is_read else UNKNOWN_EPOCH
 
     async def commit(self, partitions: Partitions) -> None:
         """Commit partitions before their release. After a failure the next owner consumes again."""
@@ -323,7 +356,7 @@ class StreamDelivery:
         never follows a newer one.
         """
         async with self._committing:
-            candidates = dict(self.positions() if offsets is None else offsets)
+            candidates = self.positions() if offsets is None else self.with_epochs(offsets)
             if only is not None:
                 candidates = {
                     partition: offset
@@ -390,6 +423,7 @@ class StreamDelivery:
         except (ClientError, ApiError) as error:
             return {}, dict.fromkeys(partitions, str(error))
 
+        self._fetched |= committed
         readable = sorted(partitions - errors.keys())
         return {
             partition: committed[partition].offset if partition in committed else None

@@ -15,10 +15,12 @@ from typing import Any
 
 import attrs
 
+from clients.epoch_trail import Divergence
 from clients.errors import (
     AuthenticationFailed,
     ClientError,
     CorruptFetch,
+    LogTruncated,
     MessageSizeTooLarge,
     OffsetOutOfRange,
 )
@@ -216,6 +218,10 @@ class BrokerFetcher:
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
             isolation=self.config.isolation,
+            last_epochs={
+                partition: feed.epochs.before(offset)
+                for partition, (offset, feed) in fetchable.items()
+            },
         )
 
         self._note_response(self.broker_id)
@@ -253,6 +259,9 @@ class BrokerFetcher:
         feed.trouble = None
 
         match fetched.error:
+            case ErrorCode.NONE if fetched.divergence is not None:
+                # Or the records that took these offsets are never read (fault strangers-45).
+                self._part(feed, offset, fetched.divergence)
             case ErrorCode.NONE:
                 # Back to the usual size behind a large message.
                 feed.fetch_bytes = None
@@ -264,6 +273,9 @@ class BrokerFetcher:
             case ErrorCode.INVALID_FETCH_SIZE:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
+            case ErrorCode.OFFSET_OUT_OF_RANGE if feed.epochs.before(offset) >= 0:
+                # A log may know nothing of the epoch, and have the offset.
+                feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 reset = self.config.auto_offset_reset
                 text = "%s: offset %d is out of range; auto.offset.reset=%s decides what follows"
@@ -276,6 +288,19 @@ class BrokerFetcher:
                 # Mostly another broker leads the partition.
                 self._note_error(feed, error)
                 self._drop([feed])
+
+    def _part(self, feed: PartitionFeed, offset: int, divergence: Divergence) -> None:
+        """Go on where the log and what was read of it part, as Kafka's consumers do (KIP-320)."""
+        end = divergence.end_offset
+        # What was read may be older than all that the log has got instead.
+        if end >= offset:
+            feed.epochs.part(Divergence(divergence.epoch, offset))
+        elif self.config.auto_offset_reset == "none":
+            self._raise(feed, LogTruncated(feed.partition, offset, end))
+        else:
+            text = "%s: what was read from offset %d to %d is lost, and the log has others there: "
+            logger.warning(text + "they are read", feed.partition, end, offset)
+            feed.part(offset, divergence)
 
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""
@@ -297,6 +322,7 @@ class BrokerFetcher:
             rows = fetched.rows
             kind = fetched.timestamp_type
             feed.stream.put(Chunk(feed, offset, fetched.next_offset, rows, kind))
+            feed.epochs.note(fetched.leader_epochs)
             feed.fetch_offset = fetched.next_offset
             self.meters.count_fetched(feed.partition.topic, len(rows), fetched.size_bytes)
             self.meters.broker_bytes[self.broker_id].mark(fetched.size_bytes)

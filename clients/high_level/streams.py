@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import attrs
 
+from clients.epoch_trail import Divergence, EpochTrail
 from clients.errors import ConsumerTimeout, StreamInUse
 from clients.high_level.chunk_queue import ChunkQueue
 from clients.own_loop import OwnLoop
@@ -214,6 +215,8 @@ class PartitionFeed:
     """Number of times that the group was allowed to go back."""
     lost_offset: int | None = None
     """The offset at which the log had nothing, if that led to a reset."""
+    epochs: EpochTrail = attrs.field(factory=EpochTrail)
+    """The leader epochs of what was read, and of the record before the first offset."""
     _resets: deque[Reset] = attrs.field(factory=deque)
     """Resets that the stream has not reached, one for each of its chunks that stand for one."""
 
@@ -244,6 +247,13 @@ class PartitionFeed:
         """Ask auto.offset.reset for the next offset, since there is nothing at `offset`."""
         self.lost_offset = offset
         self.fetch_offset = None
+        self.epochs.clear()
+
+    def part(self, offset: int, divergence: Divergence) -> None:
+        """Go back to where the log and what was read of it up to `offset` part."""
+        self.epochs.part(divergence)
+        self.lost_offset = offset
+        self.reset(divergence.end_offset)
 
     def reset(self, offset: int) -> None:
         """Go on at `offset`, which auto.offset.reset gave and which may be earlier."""

@@ -171,16 +171,12 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
         if type(value) is not int or not 0 <= value <= most:
             raise _InvalidOffset(f"{name} {value!r} is not a number from 0 to {most}")
 
-    # Metadata and leader epoch may be left out; only the offset must be right.
+    # Metadata may be left out; only the offset must be right. A leader epoch is of its cluster:
+    # elsewhere it says of a log what is not so (fault strangers-46).
     metadata = item.get("metadata")
-    epoch = item.get("leader_epoch")
     return ExportedOffset(
         item["group"],
         TopicPartition(item["topic"], item["partition"]),
         item_store,
-        OffsetAndMetadata(
-            item["offset"],
-            metadata if isinstance(metadata, str) else "",
-            epoch if type(epoch) is int and -1 <= epoch <= MAX_PARTITION else -1,
-        ),
+        OffsetAndMetadata(item["offset"], metadata if isinstance(metadata, str) else ""),
     )

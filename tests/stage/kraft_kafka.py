@@ -44,7 +44,9 @@ def kraft_broker(directory: Path, settings: Mapping[str, str] | None = None) -> 
     file = directory / "kraft.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
-    formatting = command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file))
+    formatting = command(
+        "kafka.tools.StorageTool", "format", "-g", "-t", _CLUSTER_ID, "-c", str(file)
+    )
     formatted = subprocess.run(formatting, capture_output=True, text=True, timeout=DEADLINE_S)
     assert formatted.returncode == 0, formatted.stdout + formatted.stderr
 

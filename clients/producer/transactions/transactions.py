@@ -173,7 +173,7 @@ class Transactions:
 
         done = self._new_wait()
         self._offsets.append(done)
-        self._handle(on.OffsetsAsked(CommitOffsets(group, offsets)))
+        self._handle(on.OffsetsAsked(CommitOffsets(group, group.with_epochs(offsets))))
         await self._wait(done, call)
 
     async def commit(self) -> None:

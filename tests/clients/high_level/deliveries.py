@@ -22,6 +22,8 @@ class Store:
 
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
+        self.epochs: list[dict[TopicPartition, int]] = []
+        """The leader epochs of the same."""
         self.failures: list[Exception | None] = []
         self.answer: Offsets | Exception = {}
         self.latency_s = 0.0
@@ -34,6 +36,7 @@ class Store:
     async def commit(self, group: str, offsets: Offsets) -> None:
         await asyncio.sleep(self.latency_s)
         self.commits.append({p: offset.offset for p, offset in offsets.items()})
+        self.epochs.append({p: offset.leader_epoch for p, offset in offsets.items()})
         if self.failures and (failure := self.failures.pop(0)):
             raise failure
 

@@ -36,6 +36,47 @@ def test_what_has_been_consumed_is_committed() -> None:
     play(scene)
 
 
+@pytest.mark.fault("strangers-45")
+def test_the_epoch_of_the_last_record_is_committed_with_its_place() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.answer = {P0: OffsetAndMetadata(5, "", 2), P1: OffsetAndMetadata(6)}
+        await work.delivery.fetch_offsets({P0, P1})
+        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
+        await work.delivery.commit_offsets()
+
+        feed = work.delivery.feed_of(P0)
+        feed.epochs.note([(5, 2), (7, 4)])
+        await work.consume(P0, 5, 8)
+        feed.fetch_offset = 9
+        await work.delivery.commit_offsets()
+
+        # So it is with the application's own offsets, of what has been read.
+        for offset in (OffsetAndMetadata(7), OffsetAndMetadata(8, "", 3), OffsetAndMetadata(99)):
+            await work.delivery.commit_offsets({P0: offset})
+        assert [of[P0] for of in work.store.epochs] == [2, 4, 2, 3, -1]
+        assert work.store.epochs[0][P1] == -1
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-45")
+def test_a_partition_that_moves_or_is_sought_keeps_the_epoch_before_its_place() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.answer = {P0: OffsetAndMetadata(5, "", 2)}
+        await work.delivery.fetch_offsets({P0})
+        work.delivery.start({P0: ("0", 5)})
+        work.delivery.move({P0: "1"})
+        assert work.delivery.feed_of(P0).epochs.before(5) == 2
+        work.delivery.seek(P0, 4, 1)
+        assert work.delivery.feed_of(P0).epochs.before(4) == 1
+        work.delivery.seek(P0, 4)
+        assert work.delivery.feed_of(P0).epochs.before(4) == -1
+
+    play(scene)
+
+
 def test_a_stopped_partition_can_be_committed_until_it_is_forgotten() -> None:
     async def scene() -> None:
         work = Scene()

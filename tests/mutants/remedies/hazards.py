@@ -623,7 +623,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "48",
         "commit_offsets() commits what has been consumed",
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
-        "dict(self.positions() if offsets is None else offsets)",
+        "self.positions() if offsets is None else self.with_epochs(offsets)",
         "dict(offsets or {})",
     ),
     Remedy(

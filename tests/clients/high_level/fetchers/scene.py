@@ -10,12 +10,16 @@ from clients.high_level.fetchers import BrokerFetcher
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
+from core_log.leader_epochs import LeaderEpochs
+from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
+    FetchResponseEpochEndOffset,
     FetchResponsePartition,
     FetchResponseTopic,
+    partition_error,
 )
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -52,6 +56,10 @@ class Broker:
         """Limits of the requests: (of the whole response, of its first partition)."""
         self.down = False
         self.wait_s = WAIT_S
+        self.epochs = LeaderEpochs(MemoryDirectory())
+        """The leader epochs of all logs."""
+        self.last_epochs: list[int] = []
+        """What the requests said of the record before the first offset."""
         self.silence_s = 0.0
         """For so long a quota wants us to be silent, and gets an answer without partitions."""
 
@@ -77,6 +85,12 @@ class Broker:
             for topic in request.topics
             for p in topic.partitions
         }
+        last_epochs = {
+            TopicPartition(topic.topic, p.partition): p.last_fetched_epoch
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        self.last_epochs.append(next(iter(last_epochs.values())))
         self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
         await asyncio.sleep(self.wait_s)
         if self.silence_s:
@@ -85,9 +99,32 @@ class Broker:
             return FetchResponse(throttle_time_ms=int(1000 * self.silence_s), responses=[])
         return FetchResponse(
             responses=[
-                FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset, sizes[p])])
+                FetchResponseTopic(
+                    topic=p.topic, partitions=[self._answer(p, offset, sizes[p], last_epochs[p])]
+                )
                 for p, offset in asked.items()
             ]
+        )
+
+    def _answer(
+        self, partition: TopicPartition, offset: int, size: int, last_epoch: int
+    ) -> FetchResponsePartition:
+        """As of a broker from 2.7 on."""
+        response = self._fetch(partition, offset, size)
+        if last_epoch < 0 or response.error_code:
+            return response
+
+        epoch, end = self.epochs.end_offset_for(last_epoch, self.logs[partition][1])
+        if epoch < 0:
+            return partition_error(partition.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch == last_epoch and offset <= end:
+            return response
+        return FetchResponsePartition(
+            partition_index=partition.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=response.high_watermark,
+            records=b"",
+            diverging_epoch=FetchResponseEpochEndOffset(epoch=epoch, end_offset=end),
         )
 
     def _fetch(self, partition: TopicPartition, offset: int, size: int) -> FetchResponsePartition:
@@ -100,7 +137,8 @@ class Broker:
         if code is ErrorCode.NONE and offset < end:
             first = offset - offset % 10
             values = [(0, None, b"%d" % (first + i), ()) for i in range(10)]
-            batch = encode_batch(values, base_offset=first)
+            epoch = self.epochs.epoch_of(first)
+            batch = encode_batch(values, base_offset=first, leader_epoch=epoch)
             if self.corrupt_at == first:
                 batch = batch[:-1] + bytes([batch[-1] ^ 1])
             if self.sends_parts:

@@ -1,0 +1,69 @@
+"""Remember the leader epochs of what was read of a log, to see whether the log still has it.
+
+An unclean election takes records away, and new ones come to their offsets. Whoever reads on at his
+offset misses those that came below it. A leader that is told the epoch of the last record before
+that offset says where its log and the reader's part (KIP-320, KIP-595).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+import attrs
+
+from protocol.frozen import frozen
+
+UNKNOWN_EPOCH = -1
+MOST = 100
+"""Epochs that are remembered: nobody asks for an offset so many elections ago."""
+
+_NO_EPOCH = float("inf")
+
+
+@frozen
+class Divergence:
+    """A log lacks what was read at or behind `end_offset`; the record before it is of `epoch`."""
+
+    epoch: int
+    end_offset: int
+
+
+@attrs.define(eq=False)
+class EpochTrail:
+    """The leader epochs of the records that were read, by the offset at which each begins."""
+
+    _begins: list[tuple[int, int]] = attrs.field(factory=list)
+
+    @classmethod
+    def behind(cls, offset: int, epoch: int) -> EpochTrail:
+        """Return the trail of a reader at `offset` who knows the epoch of the record before it."""
+        return cls([] if epoch == UNKNOWN_EPOCH else [(offset - 1, epoch)])
+
+    def note(self, begins: Iterable[tuple[int, int]]) -> None:
+        """Note the epochs of batches that were read, each with the offset at which it begins."""
+        for offset, epoch in begins:
+            if self._last_epoch != epoch:
+                self._begins.append((offset, epoch))
+        del self._begins[:-MOST]
+
+    @property
+    def _last_epoch(self) -> float:
+        return self._begins[-1][1] if self._begins else _NO_EPOCH
+
+    def before(self, offset: int) -> int:
+        """Return the epoch of the last record before an offset; -1 if it is not known."""
+        number = bisect_left(self._begins, (offset, UNKNOWN_EPOCH - 1))
+        return self._begins[number - 1][1] if number else UNKNOWN_EPOCH
+
+    def part(self, divergence: Divergence) -> None:
+        """Forget what the log does not have any more."""
+        end, epoch = divergence.end_offset, divergence.epoch
+        kept = [begin for begin in self._begins if begin[0] < end and begin[1] <= epoch]
+        if not kept or kept[-1][1] != epoch:
+            kept.append((end - 1, epoch))
+        self._begins = kept
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._begins.clear()

@@ -1,0 +1,146 @@
+"""A log that lost its end to an unclean election, and has got others in its place (KIP-320)."""
+
+import asyncio
+
+import pytest
+
+from clients.epoch_trail import EpochTrail
+from clients.errors import LogTruncated
+from clients.high_level.streams import PartitionFeed
+from tests.clients.high_level.fetchers.scene import P0, WAIT_S, Scene, offsets, play
+
+LOST = (
+    "t-0: what was read from offset 20 to 30 is lost, and the log has others there: they are read"
+)
+
+
+def epochs(work: Scene, *entries: tuple[int, int]) -> None:
+    """Have the logs the epochs that begin at these offsets."""
+    work.broker.epochs.entries = list(entries)
+
+
+def lose_end(work: Scene) -> None:
+    """Elect a leader that has 20 of the 30 messages; it gets 20 others."""
+    work.broker.logs[P0] = (0, 40)
+    epochs(work, (0, 0), (2, 20))
+
+
+@pytest.mark.fault("strangers-45")
+def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        epochs(work, (0, 0), (1, 10))
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 30) == list(range(30))
+            await asyncio.sleep(2 * WAIT_S)
+            lose_end(work)
+            assert await offsets(feed, 20) == list(range(20, 40))
+            await asyncio.sleep(2 * WAIT_S)
+            assert (feed.epochs.before(20), feed.epochs.before(40)) == (0, 2)
+
+    play(scene)
+    assert caplog.messages == [LOST]
+
+
+@pytest.mark.fault("strangers-45")
+def test_who_begins_at_a_lost_offset_begins_where_the_log_and_he_part(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        lose_end(work)
+        feed = work.feed(P0, 30)
+        feed.epochs = EpochTrail.behind(30, 1)
+        async with work:
+            assert await offsets(feed, 20) == list(range(20, 40))
+            # What was committed is lost: the group goes back.
+            assert feed.committed is None
+            assert feed.position == 39
+
+    play(scene)
+    assert caplog.messages == [LOST]
+
+
+@pytest.mark.fault("strangers-45")
+def test_messages_in_hand_from_before_the_lost_ones_are_not_skipped() -> None:
+    async def scene() -> None:
+        work = Scene()
+        epochs(work, (0, 0), (1, 10))
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 5) == list(range(5))
+            await asyncio.sleep(2 * WAIT_S)
+            lose_end(work)
+            await asyncio.sleep(2 * WAIT_S)
+            # Of ten messages four are consumed; up to 20 the log is the same.
+            assert (feed.position, feed.epochs.before(4)) == (4, 0)
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-45")
+def test_without_a_reset_it_is_raised_that_messages_are_lost() -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "none"})
+        lose_end(work)
+        feed = work.feed(P0, 30)
+        feed.epochs = EpochTrail.behind(30, 1)
+        async with work:
+            with pytest.raises(
+                LogTruncated, match="from offset 20 to 30 is lost, and auto"
+            ) as lost:
+                await anext(feed.stream)
+        error = lost.value
+        assert (error.partition, error.offset, error.divergence_offset) == (P0, 30, 20)
+        assert (feed.position, work.given_back) == (30, [feed])
+
+    play(scene)
+
+
+async def read_on(work: Scene, feed: PartitionFeed) -> None:
+    async with work:
+        assert await offsets(feed, 10) == list(range(30, 40))
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        # Nothing is known of the record before the place.
+        (-1, [-1]),
+        # The log knows nothing of the epoch, and has the offset.
+        (7, [7, -1]),
+        # It knows an earlier one, which goes on behind the place.
+        (1, [1, 0]),
+        (2, [2]),
+    ],
+)
+def test_a_log_that_has_lost_nothing_is_read_on(
+    known: int, asked: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.broker.logs[P0] = (0, 40)
+        epochs(work, (0, 0), (2, 30 if known == 1 else 10))
+        feed = work.feed(P0, 30)
+        feed.epochs = EpochTrail.behind(30, known)
+        await read_on(work, feed)
+        assert work.broker.last_epochs[: len(asked)] == asked
+
+    play(scene)
+    assert caplog.messages == []
+
+
+def test_what_is_out_of_range_is_so_whatever_the_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "smallest"})
+        work.broker.logs[P0] = (30, 40)
+        feed = work.feed(P0, 20)
+        feed.epochs = EpochTrail.behind(20, 5)
+        await read_on(work, feed)
+        assert feed.epochs.before(20) == -1
+
+    play(scene)
+    assert caplog.messages[0].startswith("t-0: offset 20 is out of range")
