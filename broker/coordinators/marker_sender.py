@@ -1,16 +1,20 @@
 """Have the markers of decided transactions written by the leaders of their partitions (KIP-98).
 
 A marker waits in the queue of each broker that leads one of its partitions. A broker is sent one
-request at a time, with all that its queue has. A partition whose leader is not known, or did not
-write the marker, is placed again after a pause, for as long as the coordinator wants the marker: it
-no longer does when another broker coordinates the transactional id.
+request at a time, of `MOST_WRITTEN` markers at most: one that takes longer than a request may is
+sent again for ever, and each marker of it is written again.
+
+A partition whose leader is not known, or did not write the marker, is placed again after a pause,
+for as long as the coordinator wants the marker: it no longer does when another broker coordinates
+the transactional id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import attrs
@@ -32,6 +36,10 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.1
 """Pause before partitions are placed again."""
 NO_LEADER = -1
+MOST_WRITTEN = 1000
+"""Markers of a request, each of them counted for each partition: some 0.1 s of a broker's time."""
+PLACED_A_TURN = 500
+"""Markers that find their leaders in one turn of the loop, counted so."""
 
 DONE = frozenset(
     {
@@ -55,8 +63,8 @@ class MarkerCoordinator(Protocol):
         """Note partitions that have the marker."""
 
 
-Queue = dict[Marker, set[TopicPartition]]
-"""Markers, with the partitions that are to get them."""
+Queue = dict[Marker, dict[TopicPartition, None]]
+"""Markers, with the partitions that are to get them, in order."""
 
 
 @attrs.define(eq=False)
@@ -79,63 +87,93 @@ class MarkerSender:
 
     def send(self, decided: SendMarkers) -> None:
         """Send the markers of a decided transaction; the coordinator hears of each later."""
+        marker, partitions = decided.marker, dict.fromkeys(sorted(decided.partitions))
         # Not at once: the coordinator is within a step.
-        asyncio.get_running_loop().call_soon(self._place, decided.marker, decided.partitions)
+        asyncio.get_running_loop().call_soon(self._place, self._wanted_of({marker: partitions}))
 
     def count_unplaced(self) -> int:
         """Return how many markers wait for a leader."""
         return len(self._unplaced)
 
-    def _place(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
-        deleted: list[TopicPartition] = []
-        for partition in sorted(partitions):
+    def _wanted_of(self, queue: Queue) -> Iterator[tuple[Marker, TopicPartition]]:
+        """Yield what is still wanted of a queue."""
+        for marker, partitions in queue.items():
+            if self.coordinator.wants(marker):
+                for partition in partitions:
+                    yield marker, partition
+
+    def _place(self, wanted: Iterator[tuple[Marker, TopicPartition]]) -> None:
+        """Queue markers for the leaders, some in this turn of the loop and the others later."""
+        deleted: Queue = {}
+        count = 0
+        for marker, partition in islice(wanted, PLACED_A_TURN):
+            count += 1
             leader = self.leader_of(partition)
             if leader is None:
-                deleted.append(partition)
+                deleted.setdefault(marker, {})[partition] = None
             elif leader == NO_LEADER:
                 self._place_later(marker, [partition])
             else:
                 self._enqueue(leader, marker, partition)
 
-        if deleted:
-            self.coordinator.note_markers(marker, deleted)
+        for marker, partitions in deleted.items():
+            self.coordinator.note_markers(marker, partitions)
+        if count == PLACED_A_TURN:
+            asyncio.get_running_loop().call_soon(self._place, wanted)
 
     def _place_later(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
         if not self._unplaced:
             asyncio.get_running_loop().call_later(RETRY_S, self._place_again)
-        self._unplaced.setdefault(marker, set()).update(partitions)
+        self._unplaced.setdefault(marker, {}).update(dict.fromkeys(partitions))
 
     def _place_again(self) -> None:
         unplaced = self._unplaced
         self._unplaced = {}
-        for marker, partitions in unplaced.items():
-            if self.coordinator.wants(marker):
-                self._place(marker, partitions)
+        self._place(self._wanted_of(unplaced))
 
     def _enqueue(self, broker_id: int, marker: Marker, partition: TopicPartition) -> None:
         queue = self._queues.get(broker_id)
         if queue is None:
             queue = self._queues[broker_id] = {}
             self.spawn(self._send_queue(broker_id))
-        queue.setdefault(marker, set()).add(partition)
+        queue.setdefault(marker, {})[partition] = None
 
     async def _send_queue(self, broker_id: int) -> None:
         """Send all that is queued for a broker, and what is queued meanwhile."""
         try:
             while queued := self._queues[broker_id]:
                 self._queues[broker_id] = {}
-                wanted = {
-                    marker: partitions
-                    for marker, partitions in queued.items()
-                    if self.coordinator.wants(marker)
-                }
-                if wanted:
-                    await self._send_or_place(broker_id, wanted)
+                await self._send_pieces(broker_id, self._pieces_of(queued))
         finally:
             # Nothing is left, or the broker stops.
             del self._queues[broker_id]
 
-    async def _send_or_place(self, broker_id: int, queue: Queue) -> None:
+    def _pieces_of(self, queue: Queue) -> Iterator[Queue]:
+        """Cut what is still wanted of a queue into requests."""
+        wanted = self._wanted_of(queue)
+        while True:
+            # All at once takes longer than a request may (fault strangers-47, was: list(wanted)).
+            some = list(islice(wanted, MOST_WRITTEN))
+            if not some:
+                return
+            piece: Queue = {}
+            for marker, partition in some:
+                piece.setdefault(marker, {})[partition] = None
+            yield piece
+
+    async def _send_pieces(self, broker_id: int, pieces: Iterator[Queue]) -> None:
+        for piece in pieces:
+            if await self._is_sent(broker_id, piece):
+                continue
+
+            # The broker may be away for long, and lead nothing then.
+            for left in chain([piece], pieces):
+                for marker, partitions in left.items():
+                    self._place_later(marker, partitions)
+                await asyncio.sleep(0)
+
+    async def _is_sent(self, broker_id: int, queue: Queue) -> bool:
+        """Send a request; return whether it had a response."""
         try:
             await self._send(broker_id, queue)
         except (ConnectionFailed, KgroupError) as error:
@@ -144,11 +182,10 @@ class MarkerSender:
         except Exception:
             logger.exception("sending markers to broker %d failed", broker_id)
         else:
-            return
+            return True
 
         self.connections.drop(broker_id)
-        for marker, partitions in queue.items():
-            self._place_later(marker, partitions)
+        return False
 
     async def _send(self, broker_id: int, queue: Queue) -> None:
         markers = list(queue)

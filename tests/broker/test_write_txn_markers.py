@@ -10,6 +10,7 @@ import pytest
 
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.handlers import txn_offset_commit
+from broker.handlers.write_txn_markers import MARKERS_A_TURN
 from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from groups.coordinator.coordinator import GroupCoordinator
@@ -151,6 +152,26 @@ def test_many_markers_are_written_in_several_turns() -> None:
         return len(response.markers)
 
     assert run_in_virtual_time(play()) == 500
+
+
+@pytest.mark.fault("strangers-48")
+def test_what_comes_late_has_its_results_and_nothing_more_is_written() -> None:
+    async def play() -> None:
+        replicas = Replicas().lead("t")
+        many = [marker(T0, producer_id=n) for n in range(10 * MARKERS_A_TURN)]
+        wait = write_markers(replicas, NOBODY, *many)
+        assert isinstance(wait, Wait)
+        written = replicas.manager.log(T0).log_end_offset
+        assert written < len(many)
+
+        codes = marker_codes(wait.try_complete(True))
+        assert codes[:written] == [NONE] * written
+        assert set(codes[written:]) == {ErrorCode.REQUEST_TIMED_OUT}
+        for _ in many:
+            await asyncio.sleep(0)
+        assert replicas.manager.log(T0).log_end_offset == written
+
+    run_in_virtual_time(play())
 
 
 # ---- offsets of groups

@@ -10,7 +10,12 @@ import attrs
 import pytest
 
 from broker.coordinators.broker_connection import BrokerConnections
-from broker.coordinators.marker_sender import NO_LEADER, MarkerSender
+from broker.coordinators.marker_sender import (
+    MOST_WRITTEN,
+    NO_LEADER,
+    PLACED_A_TURN,
+    MarkerSender,
+)
 from clients.transport.connection import ConnectionFailed
 from groups.transactions.events import Marker, SendMarkers
 from protocol.errors import ErrorCode
@@ -159,6 +164,64 @@ def test_a_broker_has_one_request_at_a_time_with_all_that_waits(stage: Stage) ->
     stage.run()
     assert [len(request.markers) for request in stage.broker(1).requests] == [1, 9]
     assert len(stage.written) == 10
+
+
+def sent(stage: Stage) -> list[int]:
+    """The number of markers in each request to broker 1, by partition."""
+    return [
+        sum(len(topic.partition_indexes) for marker in request.markers for topic in marker.topics)
+        for request in stage.broker(1).requests
+    ]
+
+
+@pytest.mark.fault("strangers-47")
+def test_a_request_has_no_more_markers_than_can_be_written_in_its_time(stage: Stage) -> None:
+    many = range(10, 10 + MOST_WRITTEN)
+    stage.leaders.update(dict.fromkeys(map(part, many), 1))
+    for number in range(3):
+        stage.send(number, *many)
+    stage.run(1)
+    assert sum(sent(stage)) == len(set(stage.written)) == 3 * MOST_WRITTEN
+    assert max(sent(stage)) == MOST_WRITTEN
+    assert len(sent(stage)) <= 5
+
+
+@pytest.mark.fault("strangers-47")
+def test_what_waits_behind_a_failed_request_is_placed_again(stage: Stage) -> None:
+    many = range(10, 10 + 3 * MOST_WRITTEN)
+    stage.leaders.update(dict.fromkeys(map(part, many), 1))
+    stage.broker(1).is_away = True
+    stage.send(5, *many)
+    stage.run(0.05)
+    assert stage.sender.count_unplaced() == 1
+    stage.leaders.update(dict.fromkeys(map(part, many), 2))
+    stage.run(1)
+    assert sorted(stage.written) == [(5, part(number)) for number in many]
+    assert stage.broker(1).requests == []
+
+
+def test_markers_find_their_leaders_some_in_a_turn(stage: Stage) -> None:
+    many = range(10, 10 + 4 * PLACED_A_TURN)
+    asked: list[TopicPartition] = []
+    turns: list[int] = []
+
+    def leader_of(partition: TopicPartition) -> int:
+        asked.append(partition)
+        return NO_LEADER
+
+    async def count() -> None:
+        for _ in range(10):
+            turns.append(len(asked))
+            asked.clear()
+            await asyncio.sleep(0)
+
+    stage.sender.leader_of = leader_of
+    stage.send(5, *many)
+    stage.loop.run_until_complete(count())
+    # Two turns are over when it begins to count.
+    assert turns[1:4] == [PLACED_A_TURN, PLACED_A_TURN, 0]
+    assert sum(turns) == len(many)
+    assert stage.sender.count_unplaced() == 1
 
 
 @pytest.mark.parametrize(
