@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
-from clients.errors import ClientError
+from clients.errors import BrokerError, ClientError
 from clients.fetch_requests import Isolation, request_records, visible_end
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.fetch import FetchResponsePartition
@@ -43,7 +44,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @frozen
 class FirstRecords:
-    """The first record behind each offset. A partition that could not be read is in neither."""
+    """The first record behind each offset. A partition that could not be read now is in none."""
 
     timestamps: dict[TopicPartition, int] = attrs.field(factory=dict)
     """In ms."""
@@ -52,6 +53,8 @@ class FirstRecords:
     untimed: set[TopicPartition] = attrs.field(factory=set)
     """Partitions whose record has no timestamp, as those of the message format before 0.10, or
     was not decoded."""
+    refused: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions that the client may not read."""
 
 
 async def read_first_timestamps(
@@ -76,6 +79,14 @@ async def read_first_records(
     search = _Search(cluster, isolation)
     await search.read(offsets)
     return search.result
+
+
+def may_not_read(refused: Iterable[TopicPartition]) -> list[BrokerError]:
+    """Return an error for each topic whose first unread records the client may not read."""
+    topics = sorted({partition.topic for partition in refused})
+    return [
+        BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic, ApiKey.FETCH) for topic in topics
+    ]
 
 
 async def look_for_records(
@@ -156,6 +167,8 @@ class _Search:
 
         That is the same offset where the batch there is larger than was asked for.
         """
+        if response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.result.refused.add(partition)
         if response.error_code != ErrorCode.NONE:
             return None
         end = visible_end(response.high_watermark, response.last_stable_offset, self.isolation)

@@ -50,7 +50,7 @@ DONE = frozenset(
     }
 )
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Another coordinator has ended this transaction, or a later one of the producer."""
+"""The partition has a later epoch of the producer, or of its coordinator."""
 
 
 class MarkerCoordinator(Protocol):
@@ -224,6 +224,10 @@ class MarkerSender:
                     partition,
                     code.name,
                 )
+                # No marker of this epoch will ever be taken there: the id would be in this
+                # transaction for good (fault strangers-51).
+                if code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                    written.append(partition)
             else:
                 left.append(partition)
 

@@ -44,7 +44,8 @@ def require_log(
     is_missing = log is None and failure is None and not logs.offline_dirs
     if is_missing and not may_begin(tp, state, local_id, logs, identity):
         logger.error(
-            "%s: in the ISR (leader epoch %s), but its log is not on this broker's disks",
+            "%s: in the ISR (leader epoch %s), but its log is not on this broker's disks; where no "
+            "replica has one, the partition begins anew, empty",
             tp,
             state.leader_epoch,
         )

@@ -155,15 +155,22 @@ class TimeReader:
         if not places:
             return first
 
-        from clients.first_timestamps import read_first_timestamps
+        from clients.first_timestamps import may_not_read, read_first_records
 
+        refused: set[TopicPartition] = set()
         for asked in partition_rounds(places):
             try:
-                found = await read_first_timestamps(self.admin.cluster, asked, self.isolation)
+                found = await read_first_records(self.admin.cluster, asked, self.isolation)
             except KgroupError as error:
                 self._leave_out("logs", error, missing="lags in time")
                 break
-            first |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
+            times = found.timestamps
+            first |= {(partition, asked[partition]): at_ms for partition, at_ms in times.items()}
+            refused |= found.refused
+
+        for refusal in may_not_read(refused):
+            # "-" is what has no lag, too (fault strangers-49).
+            self._leave_out("logs", refusal, missing="lags in time")
         return first
 
     def _leave_out(

@@ -15,7 +15,7 @@ import attrs
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
-from clients.first_timestamps import read_first_records
+from clients.first_timestamps import may_not_read, read_first_records
 from clients.groups.group_facts import LogOffsets
 from clients.groups.lag import lag_of, next_offset
 from clients.groups.partition_rounds import partition_rounds
@@ -175,7 +175,12 @@ class Monitor:
         """Return what does not respond now."""
         if self.error is not None:
             return [Failure("cluster", "NotRead", self.error)]
-        return self.recorder.watch.failures if self.recorder else []
+        failures = self.recorder.watch.failures if self.recorder else []
+        unread = [
+            Failure.of(f"lags in time of {error.detail}", error)
+            for error in may_not_read(self._unread.refused)
+        ]
+        return [*failures, *unread]
 
     @property
     def is_zookeeper_up(self) -> bool | None:

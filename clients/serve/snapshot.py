@@ -66,11 +66,10 @@ def group_item(
     """Return the item of a whole group; lag is summed, and time lag is the largest."""
     metadata = group.metadata
     members = metadata.members if metadata else ()
-    times = [
-        item["time_lag_ms"]
-        for item in partitions
-        if item["time_lag_ms"] is not None and not item["unsubscribed"]
-    ]
+    consumed = [item for item in partitions if not item["unsubscribed"]]
+    # What has no lag says nothing of what has some (fault strangers-50, was: consumed).
+    lagging = [item for item in consumed if item["lag"]] or consumed
+    times = [item["time_lag_ms"] for item in lagging if item["time_lag_ms"] is not None]
     return {
         "group": group_id,
         "coordination": "coordinator" if metadata and metadata.protocol_type else "none",

@@ -29,6 +29,8 @@ class UnreadTimes:
     # Places without a time: the log as it was when there was no record, or None where the record
     # has no time.
     _without: dict[Place, LogOffsets | None] = attrs.field(factory=dict)
+    refused: frozenset[TopicPartition] = frozenset()
+    """Those whose records the client may not read."""
     # The number of the look in which a consumer was asked for last.
     _turns: dict[Consumer, int] = attrs.field(factory=dict)
     _looks: int = 0
@@ -46,6 +48,7 @@ class UnreadTimes:
             if place in places and (log is None or log == logs.get(place[0]))
         }
         self._turns = {consumer: at for consumer, at in self._turns.items() if consumer in lagging}
+        self.refused &= {partition for partition, _ in places}
 
     def choose(
         self, lagging: Mapping[Consumer, Place], most: int, most_of_partition: int
@@ -79,6 +82,8 @@ class UnreadTimes:
         logs: Mapping[TopicPartition, LogOffsets],
     ) -> None:
         """Take the answers to one request. What could not be read is asked for again."""
+        # Without it a group seems to have nothing to consume (fault strangers-49).
+        self.refused = (self.refused - asked.keys()) | found.refused
         self.since_ms = self.since_ms | {(p, asked[p]): ms for p, ms in found.timestamps.items()}
         self._without |= {(p, asked[p]): None for p in found.untimed}
         # No record is an answer too, as long as none is added (fault tool-F4).

@@ -23,14 +23,25 @@ async def limit_speed(cluster: ClusterAccess, plan: Plan, current: Plan, rate: i
     """Limit replication to `rate` bytes a second, before anything moves. Raises ApiError."""
     # Rates belong to brokers, the lists of throttled replicas to topics (KIP-73).
     throttle = plan_throttle(plan, current)
+    brokers = throttle.brokers
+    if not cluster.is_by_zookeeper:
+        # What is down copies nothing, and cannot be asked (fault strangers-52).
+        brokers = brokers & set(await cluster.list_brokers())
     changes: dict[ConfigResource, dict[str, str | None]] = {
         ConfigResource.broker(broker): {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
-        for broker in sorted(throttle.brokers)
+        for broker in sorted(brokers)
     }
     for topic, settings in throttle.topic_configs.items():
         changes[ConfigResource.topic(topic)] = dict(settings)
 
-    await _change_configs(cluster, changes)
+    try:
+        await _change_configs(cluster, changes)
+    except ApiError:
+        # Nothing moves: what is limited already would stay so.
+        await unlimit_speed(cluster, plan)
+        raise
+    for broker in sorted(throttle.brokers - brokers):
+        say(f"Warning: broker {broker} is down, and has no throttle if it comes back", err=True)
     say(
         "Warning: You must run verify periodically, until the reassignment completes, to ensure "
         "the throttle is removed.",

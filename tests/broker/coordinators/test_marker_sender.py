@@ -249,16 +249,26 @@ def test_what_was_not_written_goes_to_the_leader_of_then(stage: Stage, code: Err
     assert stage.broker(2).requests
 
 
+@pytest.mark.fault("strangers-51")
 @pytest.mark.parametrize(
-    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    ("code", "written"),
+    [
+        # Another coordinator ends the transaction.
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, []),
+        # Nobody can end it there any more: the id goes on, and what is left there hangs.
+        (ErrorCode.INVALID_PRODUCER_EPOCH, [(5, part(0))]),
+    ],
 )
-def test_what_another_coordinator_has_ended_is_given_up(
-    stage: Stage, code: ErrorCode, caplog: pytest.LogCaptureFixture
+def test_a_marker_that_a_partition_will_never_take_is_given_up(
+    stage: Stage,
+    code: ErrorCode,
+    written: list[tuple[int, TopicPartition]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     stage.code = code
     stage.send(5, 0)
     stage.run(2)
-    assert stage.written == []
+    assert stage.written == written
     assert len(stage.broker(1).requests) == 1
     assert f"does not write the marker of producer 5 epoch 0 to t-0: {code.name}" in caplog.text
 

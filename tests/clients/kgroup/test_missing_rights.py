@@ -14,6 +14,7 @@ import pytest
 from broker.network.authorization import Resource
 from broker.network.session import Principal
 from clients.admin import Admin, NewTopic
+from clients.producer.producer import Producer
 from protocol.acls import Operation, ResourceType
 from protocol.internal_topics import JOURNAL_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -92,6 +93,20 @@ async def running(tmp_path: Path) -> AsyncIterator[Stage]:
             await admin.commit_group_offsets(BILLING, {INVOICES: one, SECRETS: one})
             await admin.commit_group_offsets(AUDIT, {SECRETS: one})
         yield stage
+
+
+@pytest.mark.fault("strangers-49")
+async def test_lags_in_time_that_may_not_be_read_are_named_with_the_right(tmp_path: Path) -> None:
+    async with running(tmp_path) as stage:
+        async with Producer({"bootstrap.servers": stage.bootstrap}) as producer:
+            await producer.send_and_wait(SECRETS.topic, b"v")
+        stage.denied = {(Operation.READ, SECRETS.topic)}
+        code, printed, errors = await stage.print(
+            "kgroup", "describe", AUDIT, "--columns", "lag,time-lag"
+        )
+    assert (code, printed.split()[-2:]) == (0, ["1", "-"])
+    assert "logs cannot be read, so lags in time are missing" in errors
+    assert "secrets; ask for READ on the topic" in errors
 
 
 LISTING = (

@@ -22,7 +22,7 @@ from protocol.topic_partition import TopicPartition
 from tests.clients.watching.test_health import commits
 from tests.stage.processes import ROOT
 
-T0 = TopicPartition("t", 0)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 BOARD = ROOT / "examples" / "grafana" / "kgroup-serve.json"
 
 
@@ -105,6 +105,21 @@ def test_lag_over_time_ends_with_a_deletion_and_begins_anew() -> None:
     own[T0].append(Commit(350_000, "g", "t", 0, 3))
     ends = {T0: [(150_000, 25), (300_000, 4)]}
     assert lag_over_time(own, ends, [210_000, 260_000, 360_000]) == [5, None, 1]
+
+
+@pytest.mark.fault("strangers-50")
+@pytest.mark.parametrize(
+    ("unread_since_ms", "time_lag_ms"), [({}, None), ({(T1, 4): 500}, 2_500), ({(T2, 4): 0}, 3_000)]
+)
+def test_a_partition_without_lag_says_nothing_of_those_with_lag(
+    unread_since_ms: dict[tuple[TopicPartition, int], int], time_lag_ms: int | None
+) -> None:
+    offset = RecordedOffset(4, -1, "", 1_000, None, 0)
+    group = RecordedGroup(dict.fromkeys((T0, T1, T2), offset))
+    logs = {T0: LogOffsets(1, 4), T1: LogOffsets(1, 10), T2: LogOffsets(1, 10)}
+    partitions = partition_items("g", group, {}, logs, unread_since_ms, 3_000)
+    assert partitions[0]["time_lag_ms"] == 0
+    assert group_item("g", group, partitions, [])["time_lag_ms"] == time_lag_ms
 
 
 @pytest.mark.fault("tool-F7")

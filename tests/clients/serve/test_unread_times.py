@@ -46,6 +46,18 @@ def test_consumers_whose_leader_does_not_respond_leave_turns_to_all_others() -> 
     assert set().union(*looks) == set(range(10))
 
 
+@pytest.mark.fault("strangers-49")
+def test_what_may_not_be_read_is_known_until_it_may_be_or_is_not_asked_for() -> None:
+    lagging = dict(consumer(number) for number in range(2))
+    p0, p1 = (partition for _, partition in lagging)
+    unread = UnreadTimes()
+    unread.note({p0: 0, p1: 0}, FirstRecords(refused={p0, p1}), {})
+    unread.note({p0: 0}, FirstRecords(timestamps={p0: 5}), {})
+    assert unread.refused == {p1}
+    unread.keep(dict([consumer(0)]), {})
+    assert unread.refused == frozenset()
+
+
 @pytest.mark.fault("tool-F4")
 def test_groups_that_move_on_with_each_look_take_turns_with_those_that_do_not() -> None:
     unread = UnreadTimes()

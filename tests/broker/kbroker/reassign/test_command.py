@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])
@@ -44,3 +45,26 @@ def test_people_get_the_way_back_and_kafkas_sentences_in_both_tables(
     assert reassign("cancel", str(plan)) == (
         "None of the specified partition reassignments are active.\n"
     )
+
+
+@pytest.mark.fault("strangers-52")
+def test_a_throttle_is_set_on_brokers_that_live_and_the_others_are_named(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [0, 2]}]}')
+    args = ("--brokers", "3", "--set", "zookeeper.session.timeout.ms=2000")
+    with DevCluster(tmp_path / "dev", args) as cluster:
+
+        def run(*words: str) -> str:
+            done = cluster.run("kbroker", *words)
+            assert done.returncode == 0, done.stderr
+            return done.stdout + done.stderr
+
+        run("topics", "create", "t", "--replica-assignment", "0:1")
+        cluster.kill("broker-1")
+        block_until(lambda: "Isr: 0\n" in run("topics", "describe", "t"), "broker 1 out of the ISR")
+        said = run("reassign", "execute", str(plan), "--throttle", "1000000")
+        assert "Warning: broker 1 is down, and has no throttle if it comes back" in said
+        assert "Successfully started partition reassignments for t-0" in said
+        block_until(lambda: "is complete" in run("reassign", "verify", str(plan)), "t-0 moved")
+        described = run("configs", "describe", "--entity-type", "brokers", "--entity-name", "0")
+        assert "throttled" not in described
