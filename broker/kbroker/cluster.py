@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -194,9 +194,24 @@ async def describe_cluster(
         try:
             epoch = await read_controller_epoch(zk)
             listeners = await read_listeners(zk, ids)
+            failures += _unregistered(ids, listeners)
         except ZkError as error:
             failures.append(Failure.of("ZooKeeper", error))
     return build_cluster_item(description, epoch, partitions, listeners, refusing)
+
+
+def _unregistered(brokers: Sequence[int], registered: Collection[int]) -> list[Failure]:
+    """Return a failure for each broker that ZooKeeper does not know.
+
+    It may serve for long, where ZooKeeper refuses its session, and metadata name it meanwhile.
+    """
+    text = "has no session with ZooKeeper: nothing that needs the controller is done for it"
+    # Or all seems to be well while nothing can fail over (fault strangers-54).
+    return [
+        Failure(f"broker {broker}", "NotRegistered", text)
+        for broker in brokers
+        if broker not in registered
+    ]
 
 
 async def find_refusing_log_dirs(

@@ -18,6 +18,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import Sessions, connected
 from clients.groups.group_facts import GroupFacts
 from clients.kgroup.delete import check_names
@@ -26,7 +27,7 @@ from clients.resets.group_copy import plan_copy, plan_copy_to_cluster, read_sour
 from clients.resets.journal import Journal
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.reset import ResetPlan
-from clients.resets.reset_plan import refusal
+from clients.resets.reset_plan import refusal, stores_of
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 
@@ -186,6 +187,19 @@ def print_copy(copied: Copied, job: CopyJob) -> None:
     """Print warnings, and where the journal is."""
     outcomes = {} if copied.outcome is None else {copied.plan.group: copied.outcome}
     print_remarks([copied.plan], outcomes)
+    if job.to_bootstrap is not None and _reads_zookeeper(copied.facts):
+        # They would find nothing there, and skip what is unread (fault strangers-53).
+        say(
+            f"warning: {job.target}: members of {job.source} read offsets in ZooKeeper, and these "
+            "are in Kafka alone there: start them with offsets.storage=kafka, or move the group by "
+            "kgroup export and import, which keep the store",
+            err=True,
+        )
+
+
+def _reads_zookeeper(facts: GroupFacts) -> bool:
+    """Return whether members of the group look for its offsets in ZooKeeper, as far as is known."""
+    return any("zookeeper" in stores_of(facts, partition) for partition in facts.partitions)
 
 
 def is_whole(copied: Copied) -> bool:

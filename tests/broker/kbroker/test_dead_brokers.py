@@ -1,7 +1,10 @@
 """What brokers tell that respond is shown, and the others are named."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from broker.kbroker.cluster import Item, describe_cluster
 from broker.kbroker.log.directories import Location, find_log_directories
@@ -22,6 +25,8 @@ from protocol.messages.list_transactions import (
 )
 from tests.clients.scripted_broker import ScriptedBroker
 from tests.stage.clock import run_in_own_time
+from tests.stage.cluster import DevCluster
+from zk.znodes import BrokerId
 
 T = TypeVar("T")
 
@@ -83,3 +88,14 @@ def test_transactions_are_listed() -> None:
 
     listings = with_dead_broker(list_transactions)
     assert [listing.transactional_id for listing in listings] == ["billing"]
+
+
+@pytest.mark.fault("strangers-54")
+async def test_a_broker_that_zookeeper_does_not_know_is_named(tmp_path: Path) -> None:
+    with DevCluster(tmp_path) as cluster:
+        assert cluster.run("kbroker", "cluster", "describe").returncode == 0
+        async with cluster.zookeeper_session() as zk:
+            await zk.delete(BrokerId.path(0))
+            described = cluster.run("kbroker", "cluster", "describe")
+    assert described.returncode == 1
+    assert "error: broker 0: has no session with ZooKeeper" in described.stderr

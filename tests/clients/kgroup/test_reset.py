@@ -459,6 +459,22 @@ def test_a_copy_by_timestamp_of_a_group_that_has_a_marker_before_it_has_consumed
     assert (row["current_offset"] in (1, 2), row["lag"]) == (True, 0)
 
 
+@pytest.mark.fault("strangers-53")
+def test_a_copy_to_another_cluster_says_that_members_of_zookeeper_find_nothing_there(
+    stage: ResetStage,
+) -> None:
+    in_zookeeper, in_kafka = unique("z"), stage.group({stage.t0: 5})
+    stage.write({ConsumerOffset.path(in_zookeeper, *stage.t0): b"5"})
+    for source, warns in ((in_zookeeper, True), (in_kafka, False)):
+        copied = stage.run("copy", source, unique("c"), "--to-bootstrap-server", stage.bootstrap)
+        assert copied.exit_code == 0, copied.output
+        warning = f"members of {source} read offsets in ZooKeeper"
+        assert (warning in copied.stderr) == warns
+        # In the same cluster each store has what it had.
+        again = stage.run("copy", source, unique("c"))
+        assert (again.exit_code, "warning" in again.stderr) == (0, False)
+
+
 @pytest.mark.fault("strangers-41")
 @pytest.mark.fault("strangers-43")
 @pytest.mark.parametrize("partition", [0, 1])
