@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_OF_CLUSTER_ID = 2
 """Of Metadata: Kafka 0.10.1."""
+CONNECTION_SETUP = "socket.connection.setup.timeout.ms"
+CONNECTION_SETUP_MS = 10_000
+"""The default of clients. A command that is given less time takes no longer to connect."""
 
 
 @frozen
@@ -247,6 +250,8 @@ def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
     settings.pop("zookeeper.connect", None)
     for name in security_in(target.settings):
         del settings[name]
+    # A broker that hangs accepts connections, and answers no handshake (fault strangers-55).
+    settings.setdefault(CONNECTION_SETUP, min(target.timeout_ms, CONNECTION_SETUP_MS))
     return settings | {
         "bootstrap.servers": bootstrap,
         "request.timeout.ms": target.timeout_ms,

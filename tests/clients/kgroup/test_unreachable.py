@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_nobody_listening_is_said(dev_cluster: DevCluster) -> None:
     said = complaint(dev_cluster, "127.0.0.1:1")
     assert "127.0.0.1:1" in said
     assert "nobody listens there" in said
+
+
+@pytest.mark.fault("strangers-55")
+def test_who_accepts_and_answers_no_handshake_is_waited_for_no_longer_than_was_said(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("security.protocol=SSL\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        said = complaint(dev_cluster, address, "offsets", "--command-config", str(settings))
+    assert f"{address}: not connected within 1000 ms" in said
 
 
 @pytest.mark.parametrize(
