@@ -134,3 +134,30 @@ def test_a_broker_that_starts_makes_of_a_transaction_index_what_is_said(
     assert item["outcome"] == "rebuilt"
     start_broker(tmp_path)
     assert index.read_bytes() == whole
+
+
+@pytest.mark.fault("strangers-56")
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("segment", [0, 3])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda index: index.write_bytes(b""),
+        lambda index: os.truncate(index, index.stat().st_size - ENTRY.size),
+        lambda index: index.unlink(),
+    ],
+    ids=["empty", "cut between entries", "missing"],
+)
+def test_aborted_transactions_that_the_index_lacks_are_named(
+    tmp_path: Path, damage: Callable[[Path], None], segment: int, is_clean: bool
+) -> None:
+    write_transactions(tmp_path, is_clean=is_clean)
+    index = tmp_path / "flights-0" / file_name(segment, TRANSACTION_INDEX)
+    whole = index.read_bytes()
+    damage(index)
+    item = find_fault(tmp_path)
+    assert "of producer 1 from offset" in item["fault"]
+    assert item["file"] == f"flights-0/{index.name}"
+    start_broker(tmp_path)
+    is_rebuilt = index.exists() and index.read_bytes() == whole
+    assert item["outcome"] == ("rebuilt" if is_rebuilt else "unnoticed")
