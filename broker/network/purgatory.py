@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from math import inf
 from typing import Any, Protocol
 
@@ -31,6 +32,10 @@ class Work(Protocol):
 
     def call_when_done(self, then: Callable[[], None]) -> None:
         """Call `then()` once it is done."""
+
+
+TRIED_A_TURN = 100
+"""Most requests that are tried in one turn of the loop: each may read from a log, and respond."""
 
 
 @frozen
@@ -124,7 +129,7 @@ class Purgatory:
                 waiting.update(dict.fromkeys(touched))
 
         if waiting:
-            self._try(waiting)
+            self._try(iter(waiting))
 
     def advance(self, key: Hashable, offset: int) -> None:
         """Try the requests that wait under a key which has grown up to `offset`.
@@ -149,7 +154,7 @@ class Purgatory:
 
         if due:
             _note_moved(due, key)
-            self._try(due)
+            self._try(iter(due))
 
     def cancel(self, parked: Parked) -> None:
         """End a request without a response, because its connection is gone."""
@@ -174,8 +179,11 @@ class Purgatory:
         waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
         return list(dict.fromkeys(waiting))
 
-    def _try(self, waiting: Iterable[Parked]) -> None:
-        for parked in waiting:
+    def _try(self, waiting: Iterator[Parked]) -> None:
+        """Try some requests in this turn of the loop, and the others in the next ones."""
+        # Thousands may read the end of one log (fault strangers-57, was: list(waiting)).
+        some = list(islice(waiting, TRIED_A_TURN))
+        for parked in some:
             # The end of one request may have ended others.
             if parked.timer is not None:
                 self.tries += 1
@@ -184,6 +192,8 @@ class Purgatory:
                     # It leaves its keys before it responds: the response may touch them.
                     self._end(parked)
                     parked.respond(response)
+        if len(some) == TRIED_A_TURN:
+            asyncio.get_running_loop().call_soon(self._try, waiting)
 
     def _expire(self, parked: Parked) -> None:
         self._end(parked)

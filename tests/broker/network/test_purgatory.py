@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import attrs
+import pytest
 
-from broker.network.purgatory import Purgatory, Wait
+from broker.network.purgatory import TRIED_A_TURN, Purgatory, Wait
 
 
 def waiting(answers: list[Any], *keys: str, timeout_ms: int = 60_000) -> Wait:
@@ -44,6 +45,33 @@ async def test_it_is_answered_once_and_then_forgotten() -> None:
     purgatory.touch("a")
     purgatory.touch("a")
     assert (done, purgatory.parked) == (["now"], 0)
+
+
+@pytest.mark.fault("strangers-57")
+@pytest.mark.parametrize("moves", ["touch", "advance"])
+async def test_very_many_that_wait_for_one_thing_are_tried_some_in_a_turn(moves: str) -> None:
+    purgatory, done = Purgatory(), []
+    for_key, for_offset = {"touch": (("a",), ()), "advance": ((), (("a", 7),))}[moves]
+    parked = [
+        purgatory.park(attrs.evolve(waiting(["now"], *for_key), offsets=for_offset), done.append)
+        for _ in range(2 * TRIED_A_TURN + 50)
+    ]
+    if moves == "touch":
+        purgatory.touch("a")
+    else:
+        purgatory.advance("a", 7)
+    assert len(done) == TRIED_A_TURN
+
+    # One whose connection goes meanwhile is not tried.
+    gone = parked[-1]
+    assert gone is not None
+    purgatory.cancel(gone)
+    counts = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        counts.append(len(done))
+    assert counts == [2 * TRIED_A_TURN, len(parked) - 1, len(parked) - 1]
+    assert purgatory.parked == 0
 
 
 async def test_without_time_it_is_answered_at_once() -> None:
