@@ -80,6 +80,11 @@ class ClusterView:
         brokers = " or ".join(map(str, in_sync))
         return f"it has no leader, as no broker that was in sync is there; start broker {brokers}"
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Return the epoch of a partition's leader; -1 if it is not known."""
+        known = self.topics.get(partition.topic, {}).get(partition.partition)
+        return -1 if known is None else known.leader_epoch
+
     def no_leader(self, partition: TopicPartition) -> BrokerError:
         """Return the error of a request that needs the leader of a partition without one."""
         text = f"{partition}: {self.why_leaderless(partition)}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 from math import inf
 from typing import Any, Protocol
@@ -87,6 +87,8 @@ class Purgatory:
         self._by_key: dict[Hashable, dict[Parked, None]] = {}
         # In order of offset, and of number for the same offset.
         self._by_offset: dict[Hashable, list[tuple[int, int, Parked]]] = {}
+        self._untried: dict[Parked, None] = {}
+        self._is_trying = False
         self._numbers = 0
         self.parked = 0
         self.tries = 0
@@ -129,7 +131,7 @@ class Purgatory:
                 waiting.update(dict.fromkeys(touched))
 
         if waiting:
-            self._try(iter(waiting))
+            self._try_soon(waiting)
 
     def advance(self, key: Hashable, offset: int) -> None:
         """Try the requests that wait under a key which has grown up to `offset`.
@@ -154,7 +156,7 @@ class Purgatory:
 
         if due:
             _note_moved(due, key)
-            self._try(iter(due))
+            self._try_soon(due)
 
     def cancel(self, parked: Parked) -> None:
         """End a request without a response, because its connection is gone."""
@@ -179,11 +181,34 @@ class Purgatory:
         waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
         return list(dict.fromkeys(waiting))
 
-    def _try(self, waiting: Iterator[Parked]) -> None:
+    def _try_soon(self, waiting: Collection[Parked]) -> None:
         """Try some requests in this turn of the loop, and the others in the next ones."""
-        # Thousands may read the end of one log (fault strangers-57, was: list(waiting)).
-        some = list(islice(waiting, TRIED_A_TURN))
+        # Thousands may read the end of one log (fault strangers-57, was: True).
+        is_few = len(waiting) <= TRIED_A_TURN
+        if is_few:
+            self._try(waiting)
+            return
+
+        # What has not been tried yet is tried once, however often it is touched meanwhile.
+        self._untried.update(dict.fromkeys(waiting))
+        if not self._is_trying:
+            self._try_some()
+
+    def _try_some(self) -> None:
+        some = list(islice(self._untried, TRIED_A_TURN))
         for parked in some:
+            del self._untried[parked]
+
+        self._is_trying = True
+        try:
+            self._try(some)
+        finally:
+            self._is_trying = bool(self._untried)
+            if self._is_trying:
+                asyncio.get_running_loop().call_soon(self._try_some)
+
+    def _try(self, waiting: Iterable[Parked]) -> None:
+        for parked in waiting:
             # The end of one request may have ended others.
             if parked.timer is not None:
                 self.tries += 1
@@ -192,8 +217,6 @@ class Purgatory:
                     # It leaves its keys before it responds: the response may touch them.
                     self._end(parked)
                     parked.respond(response)
-        if len(some) == TRIED_A_TURN:
-            asyncio.get_running_loop().call_soon(self._try, waiting)
 
     def _expire(self, parked: Parked) -> None:
         self._end(parked)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from clients.epoch_trail import UNKNOWN_EPOCH, EpochTrail
+from clients.epoch_trail import UNKNOWN_EPOCH
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.patience import patience
@@ -123,7 +123,10 @@ class StreamDelivery:
             self._feeds[partition].start_position = feed.start_position
             self._feeds[partition].rewinds = feed.rewinds
             self._feeds[partition].is_paused = feed.is_paused
-            self._feeds[partition].epochs = feed.epochs
+            self._feeds[partition].leader_epoch = feed.leader_epoch
+            if feed.position is not None:
+                epoch = feed.epochs.before(feed.position)
+                self._feeds[partition].know_epoch(feed.position, epoch)
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds and fetch for them."""
@@ -139,7 +142,7 @@ class StreamDelivery:
         for partition, feed in opened.items():
             place = self._fetched.pop(partition, None)
             if place is not None and place.offset == feed.position:
-                feed.epochs = EpochTrail.behind(place.offset, place.leader_epoch)
+                feed.know_epoch(place.offset, place.leader_epoch)
 
         # A feed that is replaced delivers nothing more.
         self.stop(opened.keys())
@@ -181,7 +184,7 @@ class StreamDelivery:
         feed.rewinds = former.rewinds + 1
         feed.is_paused = former.is_paused
         if offset is not None:
-            feed.epochs = EpochTrail.behind(offset, leader_epoch)
+            feed.know_epoch(offset, leader_epoch)
         self._feeds[partition] = feed
         # The listener has not returned: it is fetched with the others.
         if partition not in self._unfetched:
@@ -280,9 +283,7 @@ class StreamDelivery:
         feed = self._feeds.get(partition)
         if committed.leader_epoch != UNKNOWN_EPOCH or feed is None:
             return committed.leader_epoch
-        # Of what is ahead of us nothing is known.
-        is_read = feed.fetch_offset is not None and committed.offset <= feed.fetch_offset
-        return feed.epochs.before(committed.offset) if is_read else UNKNOWN_EPOCH
+        return feed.epoch_before(committed.offset)
 
     async def commit(self, partitions: Partitions) -> None:
         """Commit partitions before their release. After a failure the next owner consumes again."""

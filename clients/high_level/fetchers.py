@@ -219,7 +219,7 @@ class BrokerFetcher:
             max_bytes=self.config.fetch_max_bytes,
             isolation=self.config.isolation,
             last_epochs={
-                partition: feed.epochs.before(offset)
+                partition: feed.epoch_to_tell(offset)
                 for partition, (offset, feed) in fetchable.items()
             },
         )
@@ -273,7 +273,7 @@ class BrokerFetcher:
             case ErrorCode.INVALID_FETCH_SIZE:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if feed.epochs.before(offset) >= 0:
+            case ErrorCode.OFFSET_OUT_OF_RANGE if feed.epoch_to_tell(offset) >= 0:
                 # A log may know nothing of the epoch, and have the offset.
                 feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -321,8 +321,10 @@ class BrokerFetcher:
         if fetched.next_offset > offset:
             rows = fetched.rows
             kind = fetched.timestamp_type
-            feed.stream.put(Chunk(feed, offset, fetched.next_offset, rows, kind))
-            feed.epochs.note(fetched.leader_epochs)
+            epochs = fetched.leader_epochs
+            chunk = Chunk(feed, offset, fetched.next_offset, rows, kind, leader_epochs=epochs)
+            feed.stream.put(chunk)
+            feed.epochs.note(epochs)
             feed.fetch_offset = fetched.next_offset
             self.meters.count_fetched(feed.partition.topic, len(rows), fetched.size_bytes)
             self.meters.broker_bytes[self.broker_id].mark(fetched.size_bytes)

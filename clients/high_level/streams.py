@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from clients.epoch_trail import Divergence, EpochTrail
+from clients.epoch_trail import UNKNOWN_EPOCH, Divergence, EpochTrail
 from clients.errors import ConsumerTimeout, StreamInUse
 from clients.high_level.chunk_queue import ChunkQueue
 from clients.own_loop import OwnLoop
@@ -163,6 +163,7 @@ class Reset:
 
     lost: int | None
     offset: int
+    divergence: Divergence | None = None
 
     def position_after(self, position: int | None) -> int:
         """Return the position that counts while messages from before the reset are still queued.
@@ -215,8 +216,15 @@ class PartitionFeed:
     """Number of times that the group was allowed to go back."""
     lost_offset: int | None = None
     """The offset at which the log had nothing, if that led to a reset."""
+    leader_epoch: int = UNKNOWN_EPOCH
+    """The leader's, as metadata have it."""
     epochs: EpochTrail = attrs.field(factory=EpochTrail)
-    """The leader epochs of what was read, and of the record before the first offset."""
+    """The leader epochs of what was fetched, and of the record before the first offset."""
+    opened: EpochTrail = attrs.field(factory=EpochTrail)
+    """The same of what the stream has come to, up to `opened_end`: it may be lost meanwhile."""
+    opened_end: int | None = attrs.field(
+        default=attrs.Factory(lambda self: self._position, takes_self=True)
+    )
     _resets: deque[Reset] = attrs.field(factory=deque)
     """Resets that the stream has not reached, one for each of its chunks that stand for one."""
 
@@ -243,6 +251,34 @@ class PartitionFeed:
         position = self.position
         return position is not None and position not in (self.committed, self.start_position)
 
+    def know_epoch(self, offset: int, epoch: int) -> None:
+        """Note the leader epoch of the record before the first offset."""
+        self.epochs = EpochTrail.behind(offset, epoch)
+        self.opened = EpochTrail.behind(offset, epoch)
+
+    def epoch_to_tell(self, offset: int) -> int:
+        """Return the epoch of the last record before an offset, if another leader may lack it."""
+        epoch = self.epochs.before(offset)
+        # The leader that wrote it has it: a log of it that ends sooner is of a topic that was made
+        # again (fault strangers-60, was: epoch).
+        return UNKNOWN_EPOCH if epoch == self.leader_epoch else epoch
+
+    def epoch_before(self, offset: int) -> int:
+        """Return the epoch of the last record before an offset that the stream has come to."""
+        # What takes the offsets of lost records has another (fault strangers-59).
+        is_opened = self.opened_end is not None and offset <= self.opened_end
+        return self.opened.before(offset) if is_opened else UNKNOWN_EPOCH
+
+    def open(self, chunk: Chunk) -> None:
+        """Note that the stream has come to a chunk."""
+        # The first row may be behind the start: compaction removes records.
+        self.position = chunk.start
+        if chunk.reset:
+            self._pass_reset()
+        else:
+            self.opened.note(chunk.leader_epochs)
+        self.opened_end = chunk.next_offset
+
     def lose_place(self, offset: int) -> None:
         """Ask auto.offset.reset for the next offset, since there is nothing at `offset`."""
         self.lost_offset = offset
@@ -253,9 +289,9 @@ class PartitionFeed:
         """Go back to where the log and what was read of it up to `offset` part."""
         self.epochs.part(divergence)
         self.lost_offset = offset
-        self.reset(divergence.end_offset)
+        self.reset(divergence.end_offset, divergence)
 
-    def reset(self, offset: int) -> None:
+    def reset(self, offset: int, divergence: Divergence | None = None) -> None:
         """Go on at `offset`, which auto.offset.reset gave and which may be earlier."""
         if not self.live:
             return
@@ -266,14 +302,18 @@ class PartitionFeed:
         self._allow_to_go_back()
 
         # The chunk holds the reset's place behind the messages that are queued.
-        self._resets.append(Reset(self.lost_offset, offset))
+        self._resets.append(Reset(self.lost_offset, offset, divergence))
         self.start_position = None if had_uncommitted else self.position
         self.stream.put(Chunk(self, offset, offset, reset=True))
 
-    def pass_reset(self) -> None:
+    def _pass_reset(self) -> None:
         """Count a reset that the stream has reached: messages queued before it are consumed."""
         had_uncommitted = self.has_uncommitted
-        self._resets.popleft()
+        passed = self._resets.popleft()
+        if passed.divergence is None:
+            self.opened.clear()
+        else:
+            self.opened.part(passed.divergence)
         self._allow_to_go_back()  # the application may have committed earlier messages
         self.start_position = None if had_uncommitted else self.position
 
@@ -304,6 +344,8 @@ class Chunk:
     timestamp_type: int = 0
     reset: bool = False
     error: Exception | None = None
+    leader_epochs: Sequence[tuple[int, int]] = ()
+    """As in FetchedPartition."""
 
 
 class MessageStream:
@@ -649,10 +691,7 @@ class MessageStream:
         self._chunk = chunk
         self._num_opened += 1
         self._rest = iter(chunk.rows)
-        # The first row may be behind the start: compaction removes records.
-        chunk.feed.position = chunk.start
-        if chunk.reset:
-            chunk.feed.pass_reset()
+        chunk.feed.open(chunk)
 
         # Each call has all fetchers look at all their partitions (fault outside-O19).
         if not self.has_room:

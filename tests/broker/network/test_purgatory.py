@@ -74,6 +74,27 @@ async def test_very_many_that_wait_for_one_thing_are_tried_some_in_a_turn(moves:
     assert purgatory.parked == 0
 
 
+@pytest.mark.fault("strangers-57")
+async def test_what_was_not_tried_yet_is_tried_once_however_often_it_is_touched() -> None:
+    purgatory, done = Purgatory(), []
+    many = 3 * TRIED_A_TURN
+    for _ in range(many):
+        purgatory.park(waiting([None, None, "now"], "a"), done.append)
+    for _ in range(10):
+        purgatory.touch("a")
+    # The first ones are not again in line, of those that were in it.
+    assert purgatory.tries == TRIED_A_TURN
+
+    # Who waits for something else goes before them.
+    purgatory.park(waiting(["other"], "b"), done.append)
+    purgatory.touch("b")
+    assert done == ["other"]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert purgatory.tries == many + TRIED_A_TURN + 1
+    assert done == ["other"]
+
+
 async def test_without_time_it_is_answered_at_once() -> None:
     done: list[Any] = []
     assert Purgatory().park(waiting([], "a", timeout_ms=0), done.append) is None

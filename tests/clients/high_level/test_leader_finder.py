@@ -23,6 +23,10 @@ MAX_AGE_MS = 300_000
 class View:
     def __init__(self) -> None:
         self.leaders: dict[TopicPartition, int] = {}
+        self.epochs: dict[TopicPartition, int] = {}
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        return self.epochs.get(partition, -1)
 
 
 class Brokers:
@@ -93,6 +97,26 @@ def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:
         work.cluster.view.leaders[TopicPartition("u", 0)] = 1
         await asyncio.sleep(1)
         assert work.led[1:] == [(1, TopicPartition("u", 0))]
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-60")
+def test_feeds_have_the_epochs_of_their_leaders_whether_these_move_or_not() -> None:
+    async def scene(work: Scene) -> None:
+        of_t, of_u = TopicPartition("t", 0), TopicPartition("u", 0)
+        work.cluster.view.leaders = {of_t: 1}
+        work.cluster.view.epochs = {of_t: 3, of_u: 5}
+        led, leaderless = work.feed("t"), work.feed("u")
+        work.owned = [led]
+        work.finder.add([led, leaderless])
+        await asyncio.sleep(1)
+        assert (led.leader_epoch, leaderless.leader_epoch) == (3, 5)
+
+        work.cluster.view.leaders[of_u] = 1
+        work.cluster.view.epochs = {of_t: 4, of_u: 6}
+        await asyncio.sleep(1)
+        assert (led.leader_epoch, leaderless.leader_epoch) == (4, 6)
 
     play(scene)
 

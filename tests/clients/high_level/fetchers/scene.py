@@ -111,10 +111,11 @@ class Broker:
     ) -> FetchResponsePartition:
         """As of a broker from 2.7 on."""
         response = self._fetch(partition, offset, size)
-        if last_epoch < 0 or response.error_code:
+        start, log_end = self.logs[partition]
+        if last_epoch < 0 or offset < start or partition in self.errors:
             return response
 
-        epoch, end = self.epochs.end_offset_for(last_epoch, self.logs[partition][1])
+        epoch, end = self.epochs.end_offset_for(last_epoch, log_end)
         if epoch < 0:
             return partition_error(partition.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch == last_epoch and offset <= end:

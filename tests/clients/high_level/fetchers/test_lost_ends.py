@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from clients.epoch_trail import EpochTrail
 from clients.errors import LogTruncated
 from clients.high_level.streams import PartitionFeed
 from tests.clients.high_level.fetchers.scene import P0, WAIT_S, Scene, offsets, play
@@ -25,6 +24,14 @@ def lose_end(work: Scene) -> None:
     epochs(work, (0, 0), (2, 20))
 
 
+def place_at(work: Scene, offset: int, epoch: int, *, leader_epoch: int) -> PartitionFeed:
+    """Begin behind a message of this epoch, with a leader of that epoch."""
+    feed = work.feed(P0, offset)
+    feed.know_epoch(offset, epoch)
+    feed.leader_epoch = leader_epoch
+    return feed
+
+
 @pytest.mark.fault("strangers-45")
 def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
     caplog: pytest.LogCaptureFixture,
@@ -35,6 +42,7 @@ def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
         feed = work.feed(P0, 0)
         async with work:
             assert await offsets(feed, 30) == list(range(30))
+            feed.leader_epoch = 2
             await asyncio.sleep(2 * WAIT_S)
             lose_end(work)
             assert await offsets(feed, 20) == list(range(20, 40))
@@ -52,8 +60,7 @@ def test_who_begins_at_a_lost_offset_begins_where_the_log_and_he_part(
     async def scene() -> None:
         work = Scene()
         lose_end(work)
-        feed = work.feed(P0, 30)
-        feed.epochs = EpochTrail.behind(30, 1)
+        feed = place_at(work, 30, 1, leader_epoch=2)
         async with work:
             assert await offsets(feed, 20) == list(range(20, 40))
             # What was committed is lost: the group goes back.
@@ -72,6 +79,7 @@ def test_messages_in_hand_from_before_the_lost_ones_are_not_skipped() -> None:
         feed = work.feed(P0, 0)
         async with work:
             assert await offsets(feed, 5) == list(range(5))
+            feed.leader_epoch = 2
             await asyncio.sleep(2 * WAIT_S)
             lose_end(work)
             await asyncio.sleep(2 * WAIT_S)
@@ -86,8 +94,7 @@ def test_without_a_reset_it_is_raised_that_messages_are_lost() -> None:
     async def scene() -> None:
         work = Scene(**{"auto.offset.reset": "none"})
         lose_end(work)
-        feed = work.feed(P0, 30)
-        feed.epochs = EpochTrail.behind(30, 1)
+        feed = place_at(work, 30, 1, leader_epoch=2)
         async with work:
             with pytest.raises(
                 LogTruncated, match="from offset 20 to 30 is lost, and auto"
@@ -124,8 +131,7 @@ def test_a_log_that_has_lost_nothing_is_read_on(
         work = Scene()
         work.broker.logs[P0] = (0, 40)
         epochs(work, (0, 0), (2, 30 if known == 1 else 10))
-        feed = work.feed(P0, 30)
-        feed.epochs = EpochTrail.behind(30, known)
+        feed = place_at(work, 30, known, leader_epoch=9)
         await read_on(work, feed)
         assert work.broker.last_epochs[: len(asked)] == asked
 
@@ -137,10 +143,52 @@ def test_what_is_out_of_range_is_so_whatever_the_epoch(caplog: pytest.LogCapture
     async def scene() -> None:
         work = Scene(**{"auto.offset.reset": "smallest"})
         work.broker.logs[P0] = (30, 40)
-        feed = work.feed(P0, 20)
-        feed.epochs = EpochTrail.behind(20, 5)
+        feed = place_at(work, 20, 5, leader_epoch=9)
         await read_on(work, feed)
         assert feed.epochs.before(20) == -1
 
     play(scene)
     assert caplog.messages[0].startswith("t-0: offset 20 is out of range")
+
+
+@pytest.mark.fault("strangers-60")
+def test_a_log_that_is_shorter_without_a_later_leader_is_another_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "smallest"})
+        epochs(work, (0, 0))
+        feed = work.feed(P0, 0)
+        feed.leader_epoch = 0
+        async with work:
+            assert await offsets(feed, 30) == list(range(30))
+            await asyncio.sleep(2 * WAIT_S)
+            # The topic is deleted and made again, and gets 10 messages.
+            work.broker.logs[P0] = (0, 10)
+            assert await offsets(feed, 10) == list(range(10))
+
+    play(scene)
+    assert caplog.messages[0].startswith("t-0: offset 30 is out of range")
+
+
+@pytest.mark.fault("strangers-59")
+def test_what_is_handed_out_has_the_epoch_with_which_it_was_read() -> None:
+    async def scene() -> None:
+        work = Scene()
+        epochs(work, (0, 0), (1, 10))
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 11) == list(range(11))
+            feed.leader_epoch = 2
+            await asyncio.sleep(2 * WAIT_S)
+            work.broker.logs[P0] = (0, 40)
+            epochs(work, (0, 0), (2, 10))
+            await asyncio.sleep(2 * WAIT_S)
+
+            # The first message of epoch 1 is lost, and is in hand; others of it are queued.
+            assert (feed.position, feed.epoch_before(10), feed.epoch_before(11)) == (10, 0, 1)
+            assert await offsets(feed, 20) == [*range(11, 30), 10]
+            known = feed.epoch_before(10), feed.epoch_before(11), feed.epoch_before(30)
+            assert known == (0, 2, -1)
+
+    play(scene)
