@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clients.admin import Admin
+    from clients.fetch_requests import Isolation
     from clients.group_metadata import ConsumerGroupMetadata
     from clients.high_level.connector import ConsumerConnector
     from clients.high_level.delivery import ConsumerRebalanceListener
@@ -39,6 +40,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "FetchRequest",
+    "Isolation",
     "MessageAndMetadata",
     "OffsetAndMetadata",
     "Producer",
@@ -62,6 +64,7 @@ _HOMES = {
     "ConsumerRebalanceListener": "clients.high_level.delivery",
     "EARLIEST_TIME": "protocol.special_values",
     "FetchRequest": "clients.simple_consumer",
+    "Isolation": "clients.fetch_requests",
     "LATEST_TIME": "protocol.special_values",
     "MessageAndMetadata": "clients.high_level.streams",
     "OffsetAndMetadata": "protocol.topic_partition",

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 _REQUIRED = ("topic", "partition", "offset")
-_KNOWN = (*_REQUIRED, "group", "metadata", "leaderEpoch")
-_IGNORED = ("logStartOffset", "logEndOffset", "lag", "timeLagMs", "error")
+_KNOWN = (*_REQUIRED, "group", "metadata")
+_IGNORED = ("leaderEpoch", "logStartOffset", "logEndOffset", "lag", "timeLagMs", "error")
 """Columns of the table that is read, which say nothing of where a group is to be."""
 
 
@@ -101,13 +101,10 @@ class GroupOffsetsWriter(DataSourceWriter):
         partition = TopicPartition(row["topic"], row["partition"])
         if row["offset"] < 0:
             raise BadOffsets(f"{partition} of group {group} has offset {row['offset']}")
-        epoch = row.get("leaderEpoch")
-        metadata = row.get("metadata") or ""
-        return OffsetRow(
-            group,
-            partition,
-            OffsetAndMetadata(row["offset"], metadata, -1 if epoch is None else epoch),
-        )
+        # A leader epoch is of the offset and the cluster that it was read with: beside others it
+        # takes the group back (fault strangers-61).
+        committed = OffsetAndMetadata(row["offset"], row.get("metadata") or "")
+        return OffsetRow(group, partition, committed)
 
 
 def _group_of(options: OffsetsOptions, schema: StructType) -> str | None:

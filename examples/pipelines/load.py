@@ -11,6 +11,7 @@ the time of what it tells.
 import argparse
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def create_topics(bootstrap_server: str) -> None:
     """Create the topics; records of 2013 would soon be deleted with the usual retention."""
-    topics = [NewTopic(name, PARTITIONS, 1, {"retention.ms": "-1"}) for name in TOPICS]
+    topics = [NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"}) for name in TOPICS]
     with Admin(bootstrap_server) as admin:
         errors = admin.create_topics(topics)
     for name, error in errors.items():
@@ -67,7 +68,7 @@ def read_flights(limit: int | None = None) -> Iterator[Flight]:
 
 
 def produce(bootstrap_server: str, flights: Sequence[Flight]) -> None:
-    """Send what the topics have of these flights."""
+    """Send what the topics have of these flights. Exits if some of it cannot be delivered."""
     fastavro = require_fastavro()
     schema = fastavro.parse_schema(AVRO_SCHEMA)
     config = {"bootstrap.servers": bootstrap_server, "acks": "all", "linger.ms": 20}
@@ -91,6 +92,10 @@ def produce(bootstrap_server: str, flights: Sequence[Flight]) -> None:
                     key=str(event["id"]).encode(),
                     timestamp_ms=to_ms(datetime.fromisoformat(event["time"])),
                 )
+        producer.flush()
+        lost = producer.metrics.record_error_total
+    if lost:
+        sys.exit(f"{lost} records were not delivered; the log above says why")
 
 
 def departures(flights: Sequence[Flight]) -> Iterator[dict[str, Any]]:

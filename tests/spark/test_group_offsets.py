@@ -52,6 +52,14 @@ def test_rows_of_all_tasks_are_committed_together(brokers: FakeBrokers) -> None:
     assert brokers.commits == [{T0: OffsetAndMetadata(12), T1: OffsetAndMetadata(7)}]
 
 
+@pytest.mark.fault("strangers-61")
+def test_the_leader_epoch_of_another_offset_is_not_committed(brokers: FakeBrokers) -> None:
+    schema = StructType([*TABLE.fields, StructField("leaderEpoch", IntegerType())])
+    row = {"topic": "t", "partition": 0, "offset": 12, "leaderEpoch": 3}
+    write(writer(brokers, schema, execute="true"), row)
+    assert brokers.commits == [{T0: OffsetAndMetadata(12)}]
+
+
 def test_nothing_is_committed_unless_asked_for_and_the_log_says_what_would_be(
     brokers: FakeBrokers, caplog: pytest.LogCaptureFixture
 ) -> None:
