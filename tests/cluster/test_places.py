@@ -102,7 +102,8 @@ def test_position_is_the_next_message_and_committed_what_was_committed(
             partition = TopicPartition("t", int(first[0]))
             assert connector.position(partition) == 1
             await connector.commit_offsets({partition: OffsetAndMetadata(1, "here")})
-            assert await connector.committed(partition) == OffsetAndMetadata(1, "here")
+            # With the epoch of the leader that wrote the message before it.
+            assert await connector.committed(partition) == OffsetAndMetadata(1, "here", 0)
 
     asyncio.run(scene())
 
