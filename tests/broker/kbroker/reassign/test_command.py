@@ -48,6 +48,7 @@ def test_people_get_the_way_back_and_kafkas_sentences_in_both_tables(
 
 
 @pytest.mark.fault("strangers-52")
+@pytest.mark.fault("strangers-62")
 def test_a_throttle_is_set_on_brokers_that_live_and_the_others_are_named(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [0, 2]}]}')
@@ -66,5 +67,12 @@ def test_a_throttle_is_set_on_brokers_that_live_and_the_others_are_named(tmp_pat
         assert "Warning: broker 1 is down, and has no throttle if it comes back" in said
         assert "Successfully started partition reassignments for t-0" in said
         block_until(lambda: "is complete" in run("reassign", "verify", str(plan)), "t-0 moved")
+        cluster.kill("broker-2")
+        block_until(
+            lambda: (
+                "broker 2 stay, if it has any: it is down" in run("reassign", "verify", str(plan))
+            ),
+            "broker 2 named",
+        )
         described = run("configs", "describe", "--entity-type", "brokers", "--entity-name", "0")
         assert "throttled" not in described
