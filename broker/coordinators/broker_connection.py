@@ -21,26 +21,26 @@ class CoordinatorConnection(Protocol):
 
 @attrs.define(eq=False)
 class BrokerConnections:
-    """Connections to brokers, opened when they are first used: one to each, or one for each lane.
+    """One connection to each broker, opened when it is first used.
 
     `connect(broker_id)` opens one. `here` takes the requests to this broker, `broker_id`, without
-    one. A broker responds to the requests of a connection in their order.
+    one.
     """
 
     connect: Callable[[int], Awaitable[CoordinatorConnection]]
     broker_id: int | None = None
     here: CoordinatorConnection | None = None
-    _open: dict[tuple[int, int], CoordinatorConnection] = attrs.field(init=False, factory=dict)
+    _open: dict[int, CoordinatorConnection] = attrs.field(init=False, factory=dict)
 
-    async def get(self, broker_id: int, lane: int = 0) -> CoordinatorConnection:
-        """Return the connection of a lane to a broker. Raises ConnectionFailed."""
+    async def get(self, broker_id: int) -> CoordinatorConnection:
+        """Return a connection to a broker. Raises ConnectionFailed."""
         if broker_id == self.broker_id and self.here is not None:
             return self.here
-        connection = self._open.get((broker_id, lane))
+        connection = self._open.get(broker_id)
         if connection is None or connection.closed:
-            connection = self._open[broker_id, lane] = await self.connect(broker_id)
+            connection = self._open[broker_id] = await self.connect(broker_id)
         return connection
 
-    def drop(self, broker_id: int, lane: int = 0) -> None:
+    def drop(self, broker_id: int) -> None:
         """Open another connection to this broker the next time: a request to it has failed."""
-        self._open.pop((broker_id, lane), None)
+        self._open.pop(broker_id, None)

@@ -1,9 +1,8 @@
 """Have the markers of decided transactions written by the leaders of their partitions (KIP-98).
 
-A marker waits in the outbox of each broker that leads one of its partitions. A broker is sent one
+A marker waits in the queue of each broker that leads one of its partitions. A broker is sent one
 request at a time, of `MOST_WRITTEN` markers at most: one that takes longer than a request may is
-sent again for ever, and each marker of it is written again. A request waits for the slowest of its
-partitions, which may have a follower that hangs. Then the next one goes over another connection.
+sent again for ever, and each marker of it is written again.
 
 A partition whose leader is not known, or did not write the marker, is placed again after a pause,
 for as long as the coordinator wants the marker: it no longer does when another broker coordinates
@@ -39,10 +38,6 @@ RETRY_S = 0.1
 NO_LEADER = -1
 MOST_WRITTEN = 1000
 """Markers of a request, each of them counted for each partition: some 0.1 s of a broker's time."""
-SLOW_S = 1.0
-"""Time after which the next request does not wait for a response."""
-MOST_LANES = 5
-"""Requests to a broker at the same time, at most."""
 PLACED_A_TURN = 500
 """Markers that find their leaders in one turn of the loop, counted so."""
 
@@ -73,21 +68,6 @@ Queue = dict[Marker, dict[TopicPartition, None]]
 
 
 @attrs.define(eq=False)
-class _Outbox:
-    """What a broker is to be sent: `pieces`, then `queue`, over lanes of which some are slow."""
-
-    queue: Queue = attrs.field(factory=dict)
-    pieces: Iterator[Queue] = attrs.field(factory=lambda: iter(()))
-    lanes: set[int] = attrs.field(factory=set)
-    slow: set[int] = attrs.field(factory=set)
-
-    @property
-    def needs_lane(self) -> bool:
-        """True if nothing would be sent before a slow response."""
-        return self.lanes == self.slow and len(self.lanes) < MOST_LANES
-
-
-@attrs.define(eq=False)
 class MarkerSender:
     """The queues of one broker's coordinator.
 
@@ -101,8 +81,8 @@ class MarkerSender:
     connections: BrokerConnections
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     coordinator: MarkerCoordinator = attrs.field(init=False)
-    _outboxes: dict[int, _Outbox] = attrs.field(factory=dict)
-    """By broker id. A broker without a sending task has none."""
+    _queues: dict[int, Queue] = attrs.field(factory=dict)
+    """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
     _unplaced: Queue = attrs.field(factory=dict)
 
     def send(self, decided: SendMarkers) -> None:
@@ -152,36 +132,21 @@ class MarkerSender:
         self._place(self._wanted_of(unplaced))
 
     def _enqueue(self, broker_id: int, marker: Marker, partition: TopicPartition) -> None:
-        outbox = self._outboxes.setdefault(broker_id, _Outbox())
-        outbox.queue.setdefault(marker, {})[partition] = None
-        self._open_lane(broker_id, outbox)
+        queue = self._queues.get(broker_id)
+        if queue is None:
+            queue = self._queues[broker_id] = {}
+            self.spawn(self._send_queue(broker_id))
+        queue.setdefault(marker, {})[partition] = None
 
-    def _open_lane(self, broker_id: int, outbox: _Outbox) -> None:
-        """Have a lane more send what is in an outbox, if it needs one."""
-        if outbox.needs_lane:
-            lane = next(lane for lane in range(MOST_LANES) if lane not in outbox.lanes)
-            outbox.lanes.add(lane)
-            self.spawn(self._send_outbox(broker_id, outbox, lane))
-
-    async def _send_outbox(self, broker_id: int, outbox: _Outbox, lane: int) -> None:
-        """Send all that is in an outbox, and what comes meanwhile."""
+    async def _send_queue(self, broker_id: int) -> None:
+        """Send all that is queued for a broker, and what is queued meanwhile."""
         try:
-            while (piece := self._next_piece(outbox)) is not None:
-                await self._send_piece(broker_id, outbox, lane, piece)
+            while queued := self._queues[broker_id]:
+                self._queues[broker_id] = {}
+                await self._send_pieces(broker_id, self._pieces_of(queued))
         finally:
             # Nothing is left, or the broker stops.
-            outbox.lanes.discard(lane)
-            if not outbox.lanes:
-                del self._outboxes[broker_id]
-
-    def _next_piece(self, outbox: _Outbox) -> Queue | None:
-        """Take the next request out of an outbox."""
-        while True:
-            piece = next(outbox.pieces, None)
-            if piece is not None or not outbox.queue:
-                return piece
-            queued, outbox.queue = outbox.queue, {}
-            outbox.pieces = self._pieces_of(queued)
+            del self._queues[broker_id]
 
     def _pieces_of(self, queue: Queue) -> Iterator[Queue]:
         """Cut what is still wanted of a queue into requests."""
@@ -196,30 +161,21 @@ class MarkerSender:
                 piece.setdefault(marker, {})[partition] = None
             yield piece
 
-    async def _send_piece(self, broker_id: int, outbox: _Outbox, lane: int, piece: Queue) -> None:
-        def is_slow() -> None:
-            # Others wait for one follower that hangs (fault strangers-58).
-            outbox.slow.add(lane)
-            self._open_lane(broker_id, outbox)
+    async def _send_pieces(self, broker_id: int, pieces: Iterator[Queue]) -> None:
+        for piece in pieces:
+            if await self._is_sent(broker_id, piece):
+                continue
 
-        timer = asyncio.get_running_loop().call_later(SLOW_S, is_slow)
-        try:
-            if await self._is_sent(broker_id, lane, piece):
-                return
-        finally:
-            timer.cancel()
-            outbox.slow.discard(lane)
+            # The broker may be away for long, and lead nothing then.
+            for left in chain([piece], pieces):
+                for marker, partitions in left.items():
+                    self._place_later(marker, partitions)
+                await asyncio.sleep(0)
 
-        # The broker may be away for long, and lead nothing then.
-        for left in chain([piece], outbox.pieces):
-            for marker, partitions in left.items():
-                self._place_later(marker, partitions)
-            await asyncio.sleep(0)
-
-    async def _is_sent(self, broker_id: int, lane: int, queue: Queue) -> bool:
+    async def _is_sent(self, broker_id: int, queue: Queue) -> bool:
         """Send a request; return whether it had a response."""
         try:
-            await self._send(broker_id, lane, queue)
+            await self._send(broker_id, queue)
         except (ConnectionFailed, KgroupError) as error:
             # Whether they are written is not known: a marker may be written twice.
             logger.info("broker %d takes no markers now: %s", broker_id, error)
@@ -228,15 +184,15 @@ class MarkerSender:
         else:
             return True
 
-        self.connections.drop(broker_id, lane)
+        self.connections.drop(broker_id)
         return False
 
-    async def _send(self, broker_id: int, lane: int, queue: Queue) -> None:
+    async def _send(self, broker_id: int, queue: Queue) -> None:
         markers = list(queue)
         request = WriteTxnMarkersRequest(
             markers=[_render(marker, queue[marker], self.epoch_of(marker)) for marker in markers]
         )
-        connection = await self.connections.get(broker_id, lane)
+        connection = await self.connections.get(broker_id)
         response: WriteTxnMarkersResponse = await connection.call(request)
 
         errors = _errors_of(response)

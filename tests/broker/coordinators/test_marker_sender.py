@@ -11,11 +11,9 @@ import pytest
 
 from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.marker_sender import (
-    MOST_LANES,
     MOST_WRITTEN,
     NO_LEADER,
     PLACED_A_TURN,
-    SLOW_S,
     MarkerSender,
 )
 from clients.transport.connection import ConnectionFailed
@@ -54,19 +52,9 @@ class ScriptedBroker:
     requests: list[WriteTxnMarkersRequest] = attrs.field(factory=list)
     is_away: bool = False
     closed: bool = False
-    hanging: set[TopicPartition] = attrs.field(factory=set)
-    """Partitions that are never replicated."""
 
     async def call(self, request: WriteTxnMarkersRequest) -> Any:
         await asyncio.sleep(ANSWER_S)
-        partitions = {
-            TopicPartition(topic.name, index)
-            for marker in request.markers
-            for topic in marker.topics
-            for index in topic.partition_indexes
-        }
-        while not self.hanging.isdisjoint(partitions):
-            await asyncio.sleep(ANSWER_S)
         if self.is_away:
             raise ConnectionFailed("broker", -1, "it is away")
         self.requests.append(request)
@@ -96,19 +84,6 @@ class ScriptedBroker:
 
 
 @attrs.define(eq=False)
-class OneAfterTheOther:
-    """A connection: a broker responds to its requests in their order."""
-
-    broker: ScriptedBroker
-    closed: bool = False
-    _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-
-    async def call(self, request: WriteTxnMarkersRequest) -> Any:
-        async with self._turn:
-            return await self.broker.call(request)
-
-
-@attrs.define(eq=False)
 class Stage:
     """A sender, its brokers, and a coordinator that wants all that was not written yet."""
 
@@ -129,11 +104,11 @@ class Stage:
         )
         self.sender.coordinator = self
 
-    async def connect(self, broker_id: int) -> OneAfterTheOther:
+    async def connect(self, broker_id: int) -> ScriptedBroker:
         broker = self.broker(broker_id)
         if broker.is_away:
             raise ConnectionFailed("broker", -1, "it is away")
-        return OneAfterTheOther(broker)
+        return broker
 
     def broker(self, broker_id: int) -> ScriptedBroker:
         if broker_id not in self.brokers:
@@ -330,39 +305,6 @@ def test_one_broker_that_is_away_keeps_no_other_waiting(stage: Stage) -> None:
     stage.broker(1).is_away = False
     stage.run(0.3)
     assert sorted(stage.written) == [(5, part(0)), (5, part(2))]
-
-
-@pytest.mark.fault("strangers-58")
-def test_a_partition_that_is_not_replicated_keeps_few_others_waiting(stage: Stage) -> None:
-    hanging = [part(number) for number in range(10, 10 + MOST_LANES)]
-    stage.leaders.update(dict.fromkeys(hanging, 1))
-    stage.broker(1).hanging.update(hanging)
-
-    # What comes behind one that hangs has another connection after a moment.
-    for number, partition in enumerate(hanging[:-1]):
-        stage.send(number, partition.partition)
-        stage.run()
-        stage.send(100 + number, 0)
-        stage.run(2 * SLOW_S)
-        assert (100 + number, part(0)) in stage.written
-    assert len(stage.written) == MOST_LANES - 1
-
-    # It has so many, and no more.
-    stage.send(50, hanging[-1].partition)
-    stage.run()
-    stage.send(51, 0)
-    stage.run(10 * SLOW_S)
-    assert (51, part(0)) not in stage.written
-    stage.broker(1).hanging.clear()
-    stage.run(1)
-    assert len(stage.written) == 2 * MOST_LANES
-    assert (51, part(0)) in stage.written
-
-    # At last one is enough again.
-    stage.run(2)
-    stage.send(60, 0)
-    stage.run()
-    assert (60, part(0)) in stage.written
 
 
 def test_a_fault_of_ours_loses_no_marker(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
