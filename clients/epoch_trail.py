@@ -18,8 +18,6 @@ UNKNOWN_EPOCH = -1
 MOST = 100
 """Epochs that are remembered: nobody asks for an offset so many elections ago."""
 
-_NO_EPOCH = float("inf")
-
 
 @frozen
 class Divergence:
@@ -43,13 +41,9 @@ class EpochTrail:
     def note(self, begins: Iterable[tuple[int, int]]) -> None:
         """Note the epochs of batches that were read, each with the offset at which it begins."""
         for offset, epoch in begins:
-            if self._last_epoch != epoch:
+            if not self._begins or self._begins[-1][1] != epoch:
                 self._begins.append((offset, epoch))
         del self._begins[:-MOST]
-
-    @property
-    def _last_epoch(self) -> float:
-        return self._begins[-1][1] if self._begins else _NO_EPOCH
 
     def before(self, offset: int) -> int:
         """Return the epoch of the last record before an offset; -1 if it is not known."""
