@@ -50,13 +50,21 @@ class EpochTrail:
         number = bisect_left(self._begins, (offset, UNKNOWN_EPOCH - 1))
         return self._begins[number - 1][1] if number else UNKNOWN_EPOCH
 
+    def find_place(self, divergence: Divergence) -> Divergence:
+        """Return the divergence at the offset from which on the log lacks what was read.
+
+        The log ends its epoch there, or what was read has a later epoch from there on.
+        """
+        epoch, end = divergence.epoch, divergence.end_offset
+        # Or what the log has behind that is never read (fault strangers-64, was: iter(())).
+        later = (offset for offset, begun in self._begins if begun > epoch)
+        return Divergence(epoch, min(end, next(later, end)))
+
     def part(self, divergence: Divergence) -> None:
         """Forget what the log does not have any more."""
         end, epoch = divergence.end_offset, divergence.epoch
         kept = [begin for begin in self._begins if begin[0] < end and begin[1] <= epoch]
-        if not kept or kept[-1][1] != epoch:
-            kept.append((end - 1, epoch))
-        self._begins = kept
+        self._begins = kept or [(end - 1, epoch)]
 
     def clear(self) -> None:
         """Forget all."""

@@ -45,13 +45,15 @@ async def request_records(
     min_bytes: int = 1,
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     last_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, FetchResponsePartition]:
     """Fetch from partitions of one broker, each with (offset, max bytes), in this order.
 
-    Records stay undecoded; partitions that the response lacks are left out. `last_epochs` has the
-    leader epochs of the records before the offsets, where they are known: a broker from 2.7 on says
-    where its log has other records.
+    Records stay undecoded; partitions that the response lacks are left out. `leader_epochs` has the
+    epochs of the leaders that are asked, where they are known: a broker from 2.1 on that leads in
+    another epoch says so. `last_epochs` has those of the records before the offsets: a broker from
+    2.7 on says where its log has other records.
 
     Of a response without records, because the client is above its quota, there is nothing to read
     of each partition.
@@ -69,6 +71,7 @@ async def request_records(
                 partitions=[
                     FetchRequestPartition(
                         partition=partition.partition,
+                        current_leader_epoch=leader_epochs.get(partition, -1),
                         fetch_offset=requests[partition][0],
                         last_fetched_epoch=last_epochs.get(partition, -1),
                         partition_max_bytes=requests[partition][1],

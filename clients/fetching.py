@@ -92,13 +92,15 @@ async def fetch_once(
     min_bytes: int = 1,
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+    leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     last_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[TopicPartition, FetchedPartition]:
     """Fetch from partitions of one broker, each with (offset, max bytes), in this order.
 
     The broker fills the partitions in order until `max_bytes`, so a caller that wants fairness
     rotates them. An error of a partition is in its result. An error of the whole request raises
-    BrokerError, a lost connection ConnectionFailed. `last_epochs` is as in `request_records`.
+    BrokerError, a lost connection ConnectionFailed. `leader_epochs` and
+    `last_epochs` are as in `request_records`.
     """
     responses = await request_records(
         connection,
@@ -107,6 +109,7 @@ async def fetch_once(
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation=isolation,
+        leader_epochs=leader_epochs,
         last_epochs=last_epochs,
     )
 

@@ -20,6 +20,7 @@ from clients.fetch_requests import Isolation
 from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.position_arguments import check_offsets
 from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
@@ -294,12 +295,14 @@ class SimpleConsumer:
 
         Any broker keeps version 0 in ZooKeeper; later versions need the group's coordinator. If
         this broker is not the coordinator, the one that it names is asked. Raises BrokerError if it
-        names none.
+        names none, ValueError for an offset that cannot be.
         """
         positions = {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for partition, offset in offsets.items()
         }
+        # A broker takes a negative one, and then there is none (fault strangers-67).
+        check_offsets(positions)
 
         async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
             response = await connection.call(commit_request(group, positions), version=version)

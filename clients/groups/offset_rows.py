@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Sequence
 
+from clients.command_line.printing import plain
 from clients.command_line.topic_scope import TopicScope
 from clients.groups.clock_difference import describe_future
 from clients.groups.group_facts import GroupFacts
@@ -11,6 +12,7 @@ from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, Item, offset_items
 from clients.groups.offset_times import TimeReader
 
 RETENTION_KEY = "deleted_in_ms"
+BY_SIZE = "retention.bytes may delete records before their time"
 
 
 async def read_offset_rows(
@@ -59,7 +61,12 @@ async def read_offset_rows(
         ),
         default=0,
     )
-    remark = describe_future(ahead_ms)
     reader.unread += times.unread
     remarks = [f"{failure.what} {failure.message}" for failure in times.unread]
-    return rows_of, remarks if remark is None else [*remarks, remark]
+    if (remark := describe_future(ahead_ms)) is not None:
+        remarks.append(remark)
+    behind = {item["topic"] for items in rows_of.values() for item in items if item.get("lag")}
+    # How much will come is not known, nor where segments end (fault strangers-66).
+    if bound := sorted(behind & times.size_bound):
+        remarks.append(f"{BY_SIZE}: {', '.join(map(plain, bound))}")
+    return rows_of, remarks

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 RETENTION_MINUTES = "offsets.retention.minutes"
 MINUTE_MS = 60_000
+NO_LIMIT = -1
+"""retention.bytes of a topic without a limit."""
 
 FirstTimes = dict[tuple[TopicPartition, int], int]
 """(partition, offset) -> timestamp of the first record from there on."""
@@ -41,13 +43,17 @@ Times = Mapping[str, Mapping[TopicPartition, OffsetTimes]]
 
 @attrs.define(eq=False)
 class TimeReader:
-    """Reads the times for one command."""
+    """Reads the times for one command.
+
+    `size_bound` gets the topics whose records retention.bytes may delete before their time.
+    """
 
     admin: Admin
     groups: Sequence[GroupFacts]
     logs: Mapping[TopicPartition, LogOffsets]
     isolation: int = 0
     unread: list[Failure] = attrs.field(factory=list)
+    size_bound: set[str] = attrs.field(factory=set)
 
     async def read(self, *, records: bool, logs: bool, retention: bool) -> Times:
         """Return the times of all partitions of the groups for which there are logs.
@@ -112,6 +118,12 @@ class TimeReader:
         """Return cleanup.policy and retention.ms of each topic."""
         topics = {partition.topic for partition, log in self.logs.items() if log.end is not None}
         settings = await self._settings([ConfigResource.topic(topic) for topic in sorted(topics)])
+        self.size_bound |= {
+            resource.name
+            for resource, values in settings.items()
+            if "delete" in values.get("cleanup.policy", "")
+            and int(values.get("retention.bytes", NO_LIMIT)) != NO_LIMIT
+        }
         return {
             resource.name: (values["cleanup.policy"], int(values["retention.ms"]))
             for resource, values in settings.items()

@@ -31,6 +31,7 @@ from clients.high_level.streams import Chunk, PartitionFeed
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.java_hash import abs31, java_string_hash, wrap32
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
@@ -49,6 +50,10 @@ PATIENCE_S = 1.0
 """Time for a response beside `fetch.wait.max.ms`; then leaders are looked up while it is waited
 for, and again after as long."""
 
+MOST_DOUBTS = 5
+"""Times that leaders are looked up again before one that is older than what was read is believed:
+the topic was made again."""
+
 Feeds = Iterable[PartitionFeed]
 
 
@@ -57,6 +62,22 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
     return (
         abs31(wrap32(31 * java_string_hash(partition.topic) + partition.partition)) % num_fetchers
     )
+
+
+@frozen
+class _Asked:
+    """The question about a partition. `leader_epoch` is that of the leader as we know it,
+    `last_epoch` that of the record before `offset`; -1: it is not told."""
+
+    feed: PartitionFeed
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+
+    @property
+    def is_of_older(self) -> bool:
+        """Return whether the leader, which has confirmed its epoch, is older than what was read."""
+        return 0 <= self.leader_epoch < self.last_epoch
 
 
 @attrs.define(eq=False)
@@ -200,7 +221,9 @@ class BrokerFetcher:
 
         # Look again: feeds may have moved, and streams filled, during the reset.
         fetchable = {
-            feed.partition: (feed.fetch_offset, feed)
+            feed.partition: _Asked(
+                feed, feed.fetch_offset, feed.leader_epoch, feed.epoch_to_tell(feed.fetch_offset)
+            )
             for feed in ready
             if self._is_ours(feed) and feed.fetch_offset is not None and feed.stream.has_room
         }
@@ -211,27 +234,26 @@ class BrokerFetcher:
         fetched = await fetch_once(
             connection,
             {
-                partition: (offset, feed.fetch_bytes or size)
-                for partition, (offset, feed) in fetchable.items()
+                partition: (asked.offset, asked.feed.fetch_bytes or size)
+                for partition, asked in fetchable.items()
             },
             max_wait_ms=self.config.fetch_wait_max_ms,
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
             isolation=self.config.isolation,
-            last_epochs={
-                partition: feed.epoch_to_tell(offset)
-                for partition, (offset, feed) in fetchable.items()
-            },
+            # Another may have led meanwhile, and changed the log (fault strangers-63, was: {}).
+            leader_epochs={partition: asked.leader_epoch for partition, asked in fetchable.items()},
+            last_epochs={partition: asked.last_epoch for partition, asked in fetchable.items()},
         )
 
         self._note_response(self.broker_id)
         self.meters.requests[self.broker_id].mark()
 
         # A feed may have moved while the request was in flight.
-        for partition, (offset, feed) in fetchable.items():
-            if self._is_ours(feed) and feed.fetch_offset == offset:
-                self._take(feed, offset, fetched[partition])
-        self._note_quota(connection, [feed for _, feed in fetchable.values()], fetched)
+        for partition, asked in fetchable.items():
+            if self._is_ours(asked.feed) and asked.feed.fetch_offset == asked.offset:
+                self._take(asked, fetched[partition])
+        self._note_quota(connection, [asked.feed for asked in fetchable.values()], fetched)
 
     def _note_quota(
         self,
@@ -253,7 +275,8 @@ class BrokerFetcher:
         if silence.level(now_s) >= logging.WARNING:
             logger.warning("broker %d: nothing comes: %s", self.broker_id, QUOTA)
 
-    def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
+    def _take(self, asked: _Asked, fetched: FetchedPartition) -> None:
+        feed, offset = asked.feed, asked.offset
         if feed.trouble is not None and not fetched.error:
             self._note_response(feed.partition.topic)
         feed.trouble = None
@@ -265,6 +288,7 @@ class BrokerFetcher:
             case ErrorCode.NONE:
                 # Back to the usual size behind a large message.
                 feed.fetch_bytes = None
+                feed.doubts = 0
                 self._pass_on(feed, offset, fetched)
             case ErrorCode.CORRUPT_MESSAGE | ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
                 # Rows before the corrupt batch are delivered, then the stream raises.
@@ -273,7 +297,10 @@ class BrokerFetcher:
             case ErrorCode.INVALID_FETCH_SIZE:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if feed.epoch_to_tell(offset) >= 0:
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.is_of_older and feed.doubts < MOST_DOUBTS:
+                # It may be cut off, and not know of others (fault strangers-65).
+                self._doubt(feed)
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.last_epoch >= 0 and not asked.is_of_older:
                 # A log may know nothing of the epoch, and have the offset.
                 feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -291,16 +318,19 @@ class BrokerFetcher:
 
     def _part(self, feed: PartitionFeed, offset: int, divergence: Divergence) -> None:
         """Go on where the log and what was read of it part, as Kafka's consumers do (KIP-320)."""
-        end = divergence.end_offset
-        # What was read may be older than all that the log has got instead.
-        if end >= offset:
-            feed.epochs.part(Divergence(divergence.epoch, offset))
-        elif self.config.auto_offset_reset == "none":
-            self._raise(feed, LogTruncated(feed.partition, offset, end))
+        place = feed.epochs.find_place(divergence)
+        if self.config.auto_offset_reset == "none":
+            self._raise(feed, LogTruncated(feed.partition, offset, place.end_offset))
         else:
             text = "%s: what was read from offset %d to %d is lost, and the log has others there: "
-            logger.warning(text + "they are read", feed.partition, end, offset)
-            feed.part(offset, divergence)
+            logger.warning(text + "they are read", feed.partition, place.end_offset, offset)
+            feed.part(offset, place)
+
+    def _doubt(self, feed: PartitionFeed) -> None:
+        """Look whether another broker leads, in a later epoch."""
+        feed.doubts += 1
+        self._note_error(feed, ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._drop([feed])
 
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""

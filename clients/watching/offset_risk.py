@@ -47,7 +47,7 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
     if not risks:
         return f"nothing is lost within {duration(within_ms)}"
     advice = {
-        OVERTAKEN: f"{REASONS[Position.BELOW_LOG_START]}: raise retention.ms of the topic",
+        OVERTAKEN: f"{REASONS[Position.BELOW_LOG_START]}: raise retention.ms or retention.bytes",
         BEYOND: f"{REASONS[Position.BEYOND_LOG_END]}: {ADVICE}",
         DELETED: "consume faster, or raise retention.ms of the topic",
         EXPIRES: "start a member, commit again, or raise offsets.retention.minutes",

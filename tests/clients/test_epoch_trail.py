@@ -25,8 +25,9 @@ def test_a_place_without_an_epoch_and_formats_without_epochs_have_none() -> None
     ("divergence", "before"),
     [
         (Divergence(5, 25), [3, 5, 5]),
-        (Divergence(5, 15), [3, 5, 5]),
-        (Divergence(4, 15), [3, 4, 4]),
+        # What is told next is what was read: the log may have parted sooner.
+        (Divergence(5, 15), [3, 3, 3]),
+        (Divergence(4, 15), [3, 3, 3]),
         (Divergence(2, 5), [2, 2, 2]),
     ],
 )
@@ -35,6 +36,26 @@ def test_what_the_log_has_lost_is_forgotten(divergence: Divergence, before: list
     trail.note([(10, 3), (20, 5), (40, 8)])
     trail.part(divergence)
     assert [trail.before(offset) for offset in (10, 26, 50)] == before
+
+
+@pytest.mark.fault("strangers-64")
+@pytest.mark.parametrize(
+    ("divergence", "place"),
+    [
+        # The log ends the epoch sooner than what was read of it.
+        (Divergence(8, 50), 50),
+        # It has records of an earlier epoch where those of later ones were read.
+        (Divergence(5, 60), 40),
+        (Divergence(4, 60), 20),
+        (Divergence(5, 30), 30),
+        (Divergence(2, 60), 9),
+        (Divergence(2, 5), 5),
+    ],
+)
+def test_a_log_lacks_what_was_read_of_later_epochs(divergence: Divergence, place: int) -> None:
+    trail = EpochTrail.behind(10, 3)
+    trail.note([(10, 3), (20, 5), (40, 8)])
+    assert trail.find_place(divergence) == Divergence(divergence.epoch, place)
 
 
 def test_as_many_epochs_are_kept_as_somebody_may_ask_for() -> None:

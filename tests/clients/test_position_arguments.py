@@ -12,6 +12,7 @@ from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.seeking import Timestamp, resolve
 from clients.producer.producer import Producer
+from clients.simple_consumer import SimpleConsumer
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.clock import run_in_virtual_time
 
@@ -55,6 +56,7 @@ def test_a_consumer_says_what_it_wants(call: Call, said: str) -> None:
     run_in_virtual_time(scenario())
 
 
+@pytest.mark.fault("strangers-67")
 @pytest.mark.parametrize("offset", [-5, 1 << 70])
 def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> None:
     impossible = {P0: OffsetAndMetadata(offset)}
@@ -66,6 +68,8 @@ def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> N
             await ConsumerConnector(settings).commit_offsets(impossible)
         with pytest.raises(ValueError, match=said):
             await Admin("b:1").commit_group_offsets("g", impossible)
+        with pytest.raises(ValueError, match=said):
+            await SimpleConsumer("b", 1).commit_offsets("g", {P0: offset})
 
     run_in_virtual_time(scenario())
 

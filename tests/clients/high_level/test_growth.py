@@ -15,7 +15,7 @@ from clients.errors import left_out
 from clients.fetching import FetchedPartition
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import StreamDelivery
-from clients.high_level.fetchers import BrokerFetcher
+from clients.high_level.fetchers import BrokerFetcher, _Asked
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -187,7 +187,7 @@ def test_fetch_that_every_partition_refuses_costs_each_the_same() -> None:
         def work() -> None:
             for feed in full.feeds:
                 refused = FetchedPartition(left_out(feed.partition).code)
-                fetcher._take(feed, 0, refused)
+                fetcher._take(_Asked(feed, 0, -1, -1), refused)
             assert given_back == full.feeds
 
         return work

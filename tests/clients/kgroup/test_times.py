@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from clients.admin import Admin, NewTopic
+from clients.admin import Admin, ConfigResource, NewTopic
 from clients.errors import BrokerError
 from clients.producer.producer import Producer
 from kgroup.admin import lag
@@ -95,6 +95,24 @@ def test_records_that_retention_will_delete_unread_are_at_risk(
     assert "raise retention.ms" in told["verdict"]
     safe = dev_cluster.run("kgroup", "at-risk", group, "--within", "1h")
     assert safe.stdout.strip() == "nothing is lost within 1h 0m"
+
+
+@pytest.mark.fault("strangers-66")
+async def test_a_topic_that_is_bounded_by_size_is_named(
+    dev_cluster: DevCluster, group: str
+) -> None:
+    topic = ConfigResource.topic(group)
+    async with Admin(dev_cluster.address("bootstrap")) as admin:
+        await admin.incremental_alter_configs({topic: {"retention.bytes": "1000000"}})
+        try:
+            risks = dev_cluster.run("kgroup", "at-risk", group, "--within", "1h")
+            rows = dev_cluster.run("kgroup", "describe", group, "--verbose")
+        finally:
+            await admin.incremental_alter_configs({topic: {"retention.bytes": None}})
+    assert risks.stdout.strip() == "nothing is lost within 1h 0m, as far as it can be told"
+    named = f"retention.bytes may delete records before their time: {group}"
+    assert named in risks.stderr
+    assert named in rows.stderr
 
 
 async def test_a_program_asks_for_the_lag_of_a_group(dev_cluster: DevCluster, group: str) -> None:

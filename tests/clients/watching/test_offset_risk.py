@@ -29,9 +29,9 @@ def test_what_is_due_in_time_is_at_risk_and_the_nearest_comes_first() -> None:
     ]
     assert judge_risks(risks, 4 * HOUR) == (
         "overtaken now: gone on t-0: records were deleted unread: raise "
-        "retention.ms of the topic; records-deleted in 1h 0m: records on t-0: consume faster, or "
-        "raise retention.ms of the topic; offset-expires in 3h 0m: offsets on t-0: start a member, "
-        "commit again, or raise offsets.retention.minutes"
+        "retention.ms or retention.bytes; records-deleted in 1h 0m: records on t-0: consume "
+        "faster, or raise retention.ms of the topic; offset-expires in 3h 0m: offsets on t-0: "
+        "start a member, commit again, or raise offsets.retention.minutes"
     )
 
 

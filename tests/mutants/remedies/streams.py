@@ -192,8 +192,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "B1",
         "of two brokers that read one partition, one counts",
         "clients.high_level.fetchers:BrokerFetcher._serve",
-        "self._is_ours(feed) and feed.fetch_offset == offset",
-        "feed.live",
+        "self._is_ours(asked.feed) and asked.feed.fetch_offset == asked.offset",
+        "asked.feed.live",
     ),
     Remedy(
         "C4",

@@ -15,6 +15,7 @@ from core_log.memory_directory import MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
+    FetchRequestPartition,
     FetchResponse,
     FetchResponseEpochEndOffset,
     FetchResponsePartition,
@@ -58,6 +59,8 @@ class Broker:
         self.wait_s = WAIT_S
         self.epochs = LeaderEpochs(MemoryDirectory())
         """The leader epochs of all logs."""
+        self.leader_epochs: dict[TopicPartition, int] = {}
+        """The epochs in which it leads, where it compares them with those of requests."""
         self.last_epochs: list[int] = []
         """What the requests said of the record before the first offset."""
         self.silence_s = 0.0
@@ -75,23 +78,14 @@ class Broker:
 
         assert isinstance(request, FetchRequest)
         asked = {
-            TopicPartition(topic.topic, p.partition): p.fetch_offset
+            TopicPartition(topic.topic, p.partition): p
             for topic in request.topics
             for p in topic.partitions
         }
-        self.asked.append(asked)
-        sizes = {
-            TopicPartition(topic.topic, p.partition): p.partition_max_bytes
-            for topic in request.topics
-            for p in topic.partitions
-        }
-        last_epochs = {
-            TopicPartition(topic.topic, p.partition): p.last_fetched_epoch
-            for topic in request.topics
-            for p in topic.partitions
-        }
-        self.last_epochs.append(next(iter(last_epochs.values())))
-        self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
+        self.asked.append({partition: p.fetch_offset for partition, p in asked.items()})
+        first = request.topics[0].partitions[0]
+        self.last_epochs.append(first.last_fetched_epoch)
+        self.sizes.append((request.max_bytes, first.partition_max_bytes))
         await asyncio.sleep(self.wait_s)
         if self.silence_s:
             self.throttled_until_s = asyncio.get_running_loop().time() + self.silence_s
@@ -99,18 +93,20 @@ class Broker:
             return FetchResponse(throttle_time_ms=int(1000 * self.silence_s), responses=[])
         return FetchResponse(
             responses=[
-                FetchResponseTopic(
-                    topic=p.topic, partitions=[self._answer(p, offset, sizes[p], last_epochs[p])]
-                )
-                for p, offset in asked.items()
+                FetchResponseTopic(topic=p.topic, partitions=[self._answer(p, wanted)])
+                for p, wanted in asked.items()
             ]
         )
 
     def _answer(
-        self, partition: TopicPartition, offset: int, size: int, last_epoch: int
+        self, partition: TopicPartition, wanted: FetchRequestPartition
     ) -> FetchResponsePartition:
         """As of a broker from 2.7 on."""
-        response = self._fetch(partition, offset, size)
+        offset, last_epoch = wanted.fetch_offset, wanted.last_fetched_epoch
+        leader_epoch = self.leader_epochs.get(partition, wanted.current_leader_epoch)
+        if wanted.current_leader_epoch != leader_epoch:
+            return partition_error(partition.partition, ErrorCode.FENCED_LEADER_EPOCH)
+        response = self._fetch(partition, offset, wanted.partition_max_bytes)
         start, log_end = self.logs[partition]
         if last_epoch < 0 or offset < start or partition in self.errors:
             return response

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from clients.errors import LogTruncated
+from clients.high_level.fetchers import MOST_DOUBTS
 from clients.high_level.streams import PartitionFeed
 from tests.clients.high_level.fetchers.scene import P0, WAIT_S, Scene, offsets, play
 
@@ -21,7 +22,7 @@ def epochs(work: Scene, *entries: tuple[int, int]) -> None:
 def lose_end(work: Scene) -> None:
     """Elect a leader that has 20 of the 30 messages; it gets 20 others."""
     work.broker.logs[P0] = (0, 40)
-    epochs(work, (0, 0), (2, 20))
+    epochs(work, (0, 0), (1, 10), (2, 20))
 
 
 def place_at(work: Scene, offset: int, epoch: int, *, leader_epoch: int) -> PartitionFeed:
@@ -47,7 +48,7 @@ def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
             lose_end(work)
             assert await offsets(feed, 20) == list(range(20, 40))
             await asyncio.sleep(2 * WAIT_S)
-            assert (feed.epochs.before(20), feed.epochs.before(40)) == (0, 2)
+            assert (feed.epochs.before(20), feed.epochs.before(40)) == (1, 2)
 
     play(scene)
     assert caplog.messages == [LOST]
@@ -119,8 +120,6 @@ async def read_on(work: Scene, feed: PartitionFeed) -> None:
         (-1, [-1]),
         # The log knows nothing of the epoch, and has the offset.
         (7, [7, -1]),
-        # It knows an earlier one, which goes on behind the place.
-        (1, [1, 0]),
         (2, [2]),
     ],
 )
@@ -130,7 +129,7 @@ def test_a_log_that_has_lost_nothing_is_read_on(
     async def scene() -> None:
         work = Scene()
         work.broker.logs[P0] = (0, 40)
-        epochs(work, (0, 0), (2, 30 if known == 1 else 10))
+        epochs(work, (0, 0), (2, 10))
         feed = place_at(work, 30, known, leader_epoch=9)
         await read_on(work, feed)
         assert work.broker.last_epochs[: len(asked)] == asked
@@ -149,6 +148,75 @@ def test_what_is_out_of_range_is_so_whatever_the_epoch(caplog: pytest.LogCapture
 
     play(scene)
     assert caplog.messages[0].startswith("t-0: offset 20 is out of range")
+
+
+@pytest.mark.fault("strangers-64")
+@pytest.mark.parametrize("is_read", [True, False])
+def test_who_read_an_epoch_that_the_log_never_had_goes_back_to_its_begin(is_read: bool) -> None:
+    """Two unclean elections in a row: the first leader is back, with more than the second had."""
+
+    async def scene() -> None:
+        work = Scene()
+        work.broker.logs[P0] = (0, 30)
+        epochs(work, (0, 0), (1, 10))
+        feed = work.feed(P0, 0) if is_read else place_at(work, 30, 1, leader_epoch=2)
+        async with work:
+            if is_read:
+                assert await offsets(feed, 30) == list(range(30))
+            feed.leader_epoch = 2
+            await asyncio.sleep(2 * WAIT_S)
+            work.broker.logs[P0] = (0, 60)
+            epochs(work, (0, 0), (2, 50))
+            # Who has only committed does not know where the epoch began.
+            begin = 10 if is_read else 29
+            assert await offsets(feed, 60 - begin) == list(range(begin, 60))
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-63")
+def test_each_fetch_names_the_epoch_of_the_leader_that_it_asks() -> None:
+    """Else one that leads again is not told what was read: others led meanwhile."""
+
+    async def scene() -> None:
+        work = Scene()
+        work.broker.leader_epochs = {P0: 4}
+        feed = place_at(work, 10, 4, leader_epoch=4)
+        async with work:
+            assert await offsets(feed, 10) == list(range(10, 20))
+            work.broker.leader_epochs = {P0: 6}
+            await asyncio.sleep(3 * WAIT_S)
+            assert (feed.trouble, work.given_back) == ("FENCED_LEADER_EPOCH", [feed])
+
+    play(scene)
+
+
+OUT_OF_RANGE = "t-0: offset 30 is out of range"
+
+
+@pytest.mark.fault("strangers-65")
+def test_a_leader_that_is_older_than_what_was_read_is_not_believed_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "smallest"})
+        work.broker.logs[P0] = (0, 20)
+        epochs(work, (0, 0), (2, 10))
+        feed = place_at(work, 30, 3, leader_epoch=2)
+        async with work:
+            for number in range(MOST_DOUBTS):
+                await asyncio.sleep(2 * WAIT_S)
+                assert work.given_back == [feed] * (number + 1)
+                assert not any(text.startswith(OUT_OF_RANGE) for text in caplog.messages)
+                work.fetcher.add(feed)
+                if not work.task.done():
+                    continue
+                work.task = asyncio.ensure_future(work.fetcher.run())
+            # No other leads: the topic was made again.
+            assert await offsets(feed, 20) == list(range(20))
+
+    play(scene)
+    assert any(text.startswith(OUT_OF_RANGE) for text in caplog.messages)
 
 
 @pytest.mark.fault("strangers-60")
