@@ -363,7 +363,9 @@ class ReplicaManager:
         self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int
     ) -> LogAppendInfo:
         log = partition.log
-        if log.config.magic == BATCH_MAGIC:
+        # A marker ends a transaction of before the format was lowered (fault strangers-69, was: 0).
+        is_marker = batch.header.is_control
+        if log.config.magic == BATCH_MAGIC or is_marker:
             return self._append(partition, batch, all_in_sync, now_ms)
 
         # The topic's message.format.version is older than batches.

@@ -328,11 +328,12 @@ class Admin:
         return configs
 
     async def describe_each_config(
-        self, resources: Iterable[ConfigResource]
+        self, resources: Iterable[ConfigResource], *, at: int | None = None
     ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...] | KgroupError]:
         """Do the same as `describe_configs`, with an error for each resource that has one.
 
         An error of a resource is not waited out: its topic was deleted, or it may not be described.
+        `at` is the broker whose defaults count for topics, by default any.
         """
         from clients.admin import requests
 
@@ -348,7 +349,7 @@ class Admin:
             }
 
         request_for = partial(requests.describe_configs_request, synonyms=False)
-        return await self._calls.each_keeper(resources, request_for, read)
+        return await self._calls.each_keeper(resources, request_for, read, at)
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False

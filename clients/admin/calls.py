@@ -167,14 +167,19 @@ class AdminCalls:
         resources: Iterable[ConfigResource],
         request_for: Callable[[list[ConfigResource]], Any],
         read: Callable[[Any], dict[ConfigResource, T | KgroupError]],
+        at: int | None = None,
     ) -> dict[ConfigResource, T | KgroupError]:
-        """Call the keepers as `keepers` does, all at once. Returns a result or error for each."""
+        """Call the keepers as `keepers` does, all at once. Returns a result or error for each.
+
+        `at` is the broker that is asked for topics, by default any.
+        """
 
         async def call(
             broker: int | None, same_broker: list[ConfigResource]
         ) -> dict[ConfigResource, T | KgroupError]:
             try:
-                results = await self.broker(broker, request_for(same_broker), read)
+                keeper = at if broker is None else broker
+                results = await self.broker(keeper, request_for(same_broker), read)
             except KgroupError as error:
                 return dict.fromkeys(same_broker, error)
             return {

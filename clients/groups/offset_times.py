@@ -37,6 +37,8 @@ NO_LIMIT = -1
 
 FirstTimes = dict[tuple[TopicPartition, int], int]
 """(partition, offset) -> timestamp of the first record from there on."""
+Retentions = dict[tuple[str, int | None], tuple[str, int]]
+"""(topic, id of the broker that leads) -> cleanup.policy and retention.ms."""
 Times = Mapping[str, Mapping[TopicPartition, OffsetTimes]]
 """Group -> partition -> times."""
 
@@ -61,11 +63,12 @@ class TimeReader:
         `records`: of commits and expiries. `logs`: of the first records behind commits.
         `retention`: of their deletion.
         """
+        leaders = self.admin.cluster.view.leaders
         recorded, expiry_ms, first, deletions = await asyncio.gather(
             self._read_records() if records else _nothing(None),
             self._read_expiry() if records else _nothing(dict[int, int]()),
             self._read_first() if logs else _nothing(FirstTimes()),
-            self._read_retention() if retention else _nothing(dict[str, tuple[str, int]]()),
+            self._read_retention(leaders) if retention else _nothing(Retentions()),
         )
         return {
             group.group: {
@@ -76,7 +79,7 @@ class TimeReader:
                     recorded,
                     expiry_ms,
                     first,
-                    deletions,
+                    deletions.get((partition.topic, leaders.get(partition))),
                 )
                 for partition in group.partitions & self.logs.keys()
             }
@@ -114,10 +117,20 @@ class TimeReader:
             if RETENTION_MINUTES in values
         }
 
-    async def _read_retention(self) -> dict[str, tuple[str, int]]:
-        """Return cleanup.policy and retention.ms of each topic."""
-        topics = {partition.topic for partition, log in self.logs.items() if log.end is not None}
-        settings = await self._settings([ConfigResource.topic(topic) for topic in sorted(topics)])
+    async def _read_retention(self, leaders: Mapping[TopicPartition, int]) -> Retentions:
+        """Return cleanup.policy and retention.ms of each topic, as each of its leaders has them."""
+        led: dict[int | None, set[str]] = {}
+        for partition, log in self.logs.items():
+            if log.end is not None:
+                # A topic without its own has the broker's (fault strangers-70, was: None).
+                leader = leaders.get(partition)
+                led.setdefault(leader, set()).add(partition.topic)
+        parts = await asyncio.gather(*(self._retention_at(*item) for item in led.items()))
+        return {key: retention for part in parts for key, retention in part.items()}
+
+    async def _retention_at(self, broker: int | None, topics: Collection[str]) -> Retentions:
+        resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
+        settings = await self._settings(resources, at=broker)
         self.size_bound |= {
             resource.name
             for resource, values in settings.items()
@@ -125,18 +138,18 @@ class TimeReader:
             and int(values.get("retention.bytes", NO_LIMIT)) != NO_LIMIT
         }
         return {
-            resource.name: (values["cleanup.policy"], int(values["retention.ms"]))
+            (resource.name, broker): (values["cleanup.policy"], int(values["retention.ms"]))
             for resource, values in settings.items()
             if "cleanup.policy" in values and "retention.ms" in values
         }
 
     async def _settings(
-        self, resources: Collection[ConfigResource]
+        self, resources: Collection[ConfigResource], at: int | None = None
     ) -> Mapping[ConfigResource, Mapping[str, str]]:
         """Return settings by name. Brokers before 0.11 tell none, and others not to everybody."""
         if not resources:
             return {}
-        described = await self.admin.describe_each_config(resources)
+        described = await self.admin.describe_each_config(resources, at=at)
         settings = {
             resource: {config.name: config.value for config in configs if config.value is not None}
             for resource, configs in described.items()
@@ -189,7 +202,10 @@ class TimeReader:
         self, what: str, error: Exception, text: str = "", missing: str = "times"
     ) -> None:
         reason = f"cannot be read, so {missing} are missing: {text or error}"
-        self.unread.append(attrs.evolve(Failure.of(what, error), message=reason))
+        failure = attrs.evolve(Failure.of(what, error), message=reason)
+        # Several brokers may refuse the same.
+        if failure not in self.unread:
+            self.unread.append(failure)
 
 
 def _is_of_deleted(error: KgroupError) -> bool:
@@ -204,7 +220,7 @@ def _times(
     recorded: RecordedGroups | None,
     expiry_ms: Mapping[int, int],
     first: FirstTimes,
-    deletions: Mapping[str, tuple[str, int]],
+    deletion: tuple[str, int] | None,
 ) -> OffsetTimes:
     """Put together what was read of one partition."""
     committed_ms = -1
@@ -220,7 +236,6 @@ def _times(
             expiry_of_offset_ms = expires_at_ms(group.coordinator, record, partition, retention_ms)
 
     next_ms = None if offset is None else first.get((partition, offset))
-    deletion = deletions.get(partition.topic)
     return OffsetTimes(
         committed_at_ms=None if committed_ms < 0 else committed_ms,
         expires_at_ms=expiry_of_offset_ms,

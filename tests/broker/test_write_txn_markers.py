@@ -93,6 +93,22 @@ def test_a_topic_in_an_old_format_can_have_no_transaction() -> None:
     assert codes(replicas, marker(T0)) == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
 
 
+@pytest.mark.fault("strangers-68")
+@pytest.mark.fault("strangers-69")
+def test_a_transaction_from_before_the_format_was_lowered_ends() -> None:
+    """Else it would be open for good, and the next one of its producer would decide on it."""
+    replicas = Replicas().lead("t")
+    sent(replicas, b"a")
+    log = replicas.manager.log(T0)
+    log.update_config(LogConfig(message_format_version="0.10.2"))
+    assert codes(replicas, marker(T0, commits=False)) == [NONE]
+    assert not log.producers.has_open(P)
+    assert replicas.manager.partition(T0).last_stable_offset == log.log_end_offset == 2
+    assert [aborted.producer_id for aborted in log.aborted_transactions(0, 2)] == [P]
+    # There can be no other.
+    assert codes(replicas, marker(T0)) == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
+
+
 def test_too_few_replicas_refuse_a_marker() -> None:
     config = LogConfig(min_insync_replicas=2)
     replicas = Replicas(config=config).lead("t", replicas=(0, 1))
