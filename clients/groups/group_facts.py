@@ -36,6 +36,11 @@ _WINNER = {
 }
 
 
+def counting_store(storage: str | None) -> str | None:
+    """Return the store that counts by the `storage` of a group; None if that does not say."""
+    return None if storage is None else _WINNER.get(storage)
+
+
 @frozen
 class MemberFacts:
     """A member; `host` and `client_id` are None if its kind of group does not have them."""
@@ -258,8 +263,8 @@ class GroupFacts:
             return None
 
         # The members say which store they read.
-        if self.storage in _WINNER:
-            return _WINNER[self.storage]
+        if (counting := counting_store(self.storage)) is not None:
+            return counting
 
         # Otherwise the store that has an offset, then the side in charge, then the larger offset.
         if in_zookeeper is None:

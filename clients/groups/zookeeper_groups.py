@@ -157,20 +157,29 @@ class ZooKeeperGroups:
             )
         return facts
 
-    async def _read_storage(self, nodes: Mapping[str, _Nodes | None]) -> dict[str, str | None]:
-        """Return the mode of each group's migration, or the settings that all members agree on."""
+    async def migration_modes(self, groups: Iterable[str]) -> dict[str, str | None]:
+        """Return the mode of the migration of each group that has one."""
 
         def read_mode(data: bytes | None, _: Stat, path: str) -> str | None:
             return None if data is None else GroupMigration.decode(data, path).mode.value
+
+        return await self._read_all(
+            {
+                group: GroupMigration.path(group)
+                for group in groups
+                if ConsumerGroup.can_hold(group)
+            },
+            read_mode,
+        )
+
+    async def _read_storage(self, nodes: Mapping[str, _Nodes | None]) -> dict[str, str | None]:
+        """Return the mode of each group's migration, or the settings that all members agree on."""
 
         def read_settings(data: bytes | None, _: Stat, path: str) -> str:
             return MigrationMember.decode(data, path).settings
 
         # A migration's mode outranks the members' settings.
-        modes = await self._read_all(
-            {group: GroupMigration.path(group) for group in nodes if ConsumerGroup.can_hold(group)},
-            read_mode,
-        )
+        modes = await self.migration_modes(nodes)
 
         # Without a migration: the stores that the members publish.
         ids_of = {

@@ -23,7 +23,7 @@ from clients.command_line.sessions import Sessions, connected
 from clients.groups.group_facts import GroupFacts
 from clients.kgroup.delete import check_names
 from clients.kgroup.reset import listing_of, print_remarks
-from clients.resets.group_copy import plan_copy, plan_copy_to_cluster, read_source
+from clients.resets.group_copy import is_migrated, plan_copy, plan_copy_to_cluster, read_source
 from clients.resets.journal import Journal
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.reset import ResetPlan
@@ -50,11 +50,15 @@ class CopyJob:
 
 @frozen
 class Copied:
-    """The source as it was, the plan, and what was written of it; None if nothing was."""
+    """The source as it was, the plan, and what was written of it; None if nothing was.
+
+    `advice` is what its members need in another cluster; "" for nothing.
+    """
 
     facts: GroupFacts
     plan: ResetPlan
     outcome: Outcome | None
+    advice: str
 
 
 def copy_options(command: F) -> F:
@@ -137,6 +141,7 @@ async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = Non
     async with AsyncExitStack() as stack:
         sessions = await stack.enter_async_context(connected(target))
         facts, failures = await read_source(sessions, job.source)
+        advice = ""
         # Members of a group that is renamed would go on under the old name.
         if job.removes_source and (text := refusal(facts)):
             failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, text))
@@ -147,6 +152,7 @@ async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = Non
         else:
             other = target.elsewhere(job.to_bootstrap)
             there = await stack.enter_async_context(connected(other))
+            advice = _advise(facts, job, has_migration=await is_migrated(sessions, job.source))
             plan = await plan_copy_to_cluster(
                 sessions, facts, there, job.target, by_timestamp=job.by_timestamp
             )
@@ -157,13 +163,13 @@ async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = Non
             plan = attrs.evolve(plan, refusal=plan.refusal or text)
 
         if job.dry_run or plan.refusal is not None or plan.failures or not plan.rows:
-            return Copied(facts, plan, None)
+            return Copied(facts, plan, None, advice)
         with nullcontext(interrupts) if interrupts else heeding_interrupts() as heeded:
             # Nothing is written yet, so nothing is to be finished.
             if heeded.is_asked:
                 plan = attrs.evolve(plan, rows=(), failures=(not_begun(job.target),))
-                return Copied(facts, plan, None)
-            return Copied(facts, plan, await _write(there, plan, job))
+                return Copied(facts, plan, None, advice)
+            return Copied(facts, plan, await _write(there, plan, job), advice)
 
 
 async def _write(sessions: Sessions, plan: ResetPlan, job: CopyJob) -> Outcome:
@@ -187,14 +193,24 @@ def print_copy(copied: Copied, job: CopyJob) -> None:
     """Print warnings, and where the journal is."""
     outcomes = {} if copied.outcome is None else {copied.plan.group: copied.outcome}
     print_remarks([copied.plan], outcomes)
-    if job.to_bootstrap is not None and _reads_zookeeper(copied.facts):
-        # They would find nothing there, and skip what is unread (fault strangers-53).
-        say(
-            f"warning: {job.target}: members of {job.source} read offsets in ZooKeeper, and these "
-            "are in Kafka alone there: start them with offsets.storage=kafka, or move the group by "
-            "kgroup export and import, which keep the store",
-            err=True,
-        )
+    if copied.advice:
+        say(copied.advice, err=True)
+
+
+def _advise(facts: GroupFacts, job: CopyJob, *, has_migration: bool) -> str:
+    """Warn where members would not find the offsets in the other cluster; "" if they do."""
+    how = ""
+    if _reads_zookeeper(facts):
+        # They would find nothing there, and skip what is unread (fault strangers-53, was: "").
+        how = "read offsets in ZooKeeper"
+    if has_migration:
+        # Which store their settings name is not known (fault strangers-71).
+        how = "follow its migration here, and their own settings there"
+    return how and (
+        f"warning: {job.target}: members of {job.source} {how}, and these offsets are in Kafka "
+        "alone there: start them with offsets.storage=kafka, or move the group by kgroup export "
+        "and import, which keep the stores"
+    )
 
 
 def _reads_zookeeper(facts: GroupFacts) -> bool:

@@ -15,10 +15,12 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import unknown_group
+from clients.resets.group_copy import is_migrated
 from groups.zookeeper.deletion import delete_group
 from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError
@@ -92,9 +94,12 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
 
         with heeding_interrupts(several=len(group_ids) > 1) as interrupts:
             for group_id in interrupts.until_asked(group_ids):
+                has_migration = await is_migrated(sessions, group_id)
                 stores, errors = await delete_from_stores(
                     sessions, group_id, has_brokers=has_brokers
                 )
+                if has_migration and "zookeeper" in stores:
+                    say(f"note: {group_id}: its migration is deleted with it", err=True)
                 items += [{"group": group_id, "store": store} for store in stores]
                 failures += errors
                 if stores:

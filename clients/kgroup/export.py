@@ -1,7 +1,7 @@
 """`kgroup export`: write committed offsets as JSON, or as Kafka's ExportZkOffsets writes them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -21,12 +21,15 @@ from clients.command_line.output import (
 from clients.command_line.printing import print_text, say
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
+from clients.groups.group_facts import counting_store
 from clients.groups.group_reader import GroupReader
 from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.znodes import ConsumerGroup
+
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
 
 PARTLY_SEEN = (
     "warning: you may not describe every topic: offsets of the others are not in the export"
@@ -76,6 +79,9 @@ def command(
     output_file: Path | None,
 ) -> None:
     """Write the committed offsets of GROUPS, or of all groups, for `kgroup import`.
+
+    Of a group that was migrated, ZooKeeper and Kafka both get the offset that counts: its members
+    need not follow the migration where the file is imported.
 
     Offsets that cannot be read are reported and left out, and the exit code is 1.
     """
@@ -143,6 +149,13 @@ async def export_offsets(
 
         # Many groups are read with one request.
         offsets_in = {store: await _fetch_offsets(reader, names, store) for store in stores}
+        notes = []
+        for group_id, counting in (await _migrated(reader, names)).items():
+            if len(stores) > 1:
+                # Elsewhere nobody knows of the migration (fault strangers-72).
+                _fill_from(counting, group_id, offsets_in)
+            elif counting not in stores:
+                notes.append(f"note: {group_id} is migrated: its members read {counting}")
         offsets = [
             ExportedOffset(group_id, partition, store, offset)
             for group_id in names
@@ -151,7 +164,6 @@ async def export_offsets(
         ]
 
         # Of topics that may not be described brokers tell nothing (Kafka's rule).
-        notes = []
         if "kafka" in stores and not await may_describe_topic(sessions.admin):
             failed = _failed_groups(failures)
             bare = [name for name in names if not offsets_in["kafka"].get(name)]
@@ -171,9 +183,30 @@ async def export_offsets(
         return offsets, failures, notes
 
 
+async def _migrated(reader: GroupReader, group_ids: Sequence[str]) -> dict[str, str]:
+    """Return the groups that have a migration, with the store that counts."""
+    if reader.sessions.zk is None:
+        return {}
+    modes = await ZooKeeperGroups(reader.sessions.zk, reader.failures).migration_modes(group_ids)
+    return {
+        group_id: counting
+        for group_id, mode in modes.items()
+        if (counting := counting_store(mode)) is not None
+    }
+
+
+def _fill_from(
+    counting: str, group_id: str, offsets_in: Mapping[str, dict[str, CommittedOffsets]]
+) -> None:
+    """Have both stores what counts: whichever a member reads elsewhere, it goes on there."""
+    for partition, committed in offsets_in[counting].get(group_id, {}).items():
+        for offsets in offsets_in.values():
+            offsets.setdefault(group_id, {})[partition] = committed
+
+
 async def _fetch_offsets(
     reader: GroupReader, group_ids: Sequence[str], store: str
-) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+) -> dict[str, CommittedOffsets]:
     """Return what a store holds of each group. What cannot be read is a failure."""
     if store == "zookeeper":
         assert reader.sessions.zk is not None

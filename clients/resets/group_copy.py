@@ -77,12 +77,12 @@ async def plan_copy(sessions: Sessions, source: GroupFacts, group_id: str) -> Re
     """
     reader = GroupReader(sessions)
     facts = await reader.group(group_id)
-    is_migrated = await _is_migrated(sessions, source.group)
+    has_migration = await is_migrated(sessions, source.group)
     is_known = source.storage is not None or facts.storage is not None
     rows = []
     for partition, committed in current_offsets(source).items():
         changes = []
-        for store in _stores_of_copy(source, facts, partition, is_migrated):
+        for store in _stores_of_copy(source, facts, partition, has_migration):
             held = held_in(source, store, partition)
             # What is left in the other store would hide records (fault strangers-35, was: False).
             is_leftover = is_known and held is not None and held.offset != committed.offset
@@ -94,7 +94,7 @@ async def plan_copy(sessions: Sessions, source: GroupFacts, group_id: str) -> Re
     return ResetPlan(group_id, tuple(rows), tuple(reader.failures), refusal(facts))
 
 
-async def _is_migrated(sessions: Sessions, group_id: str) -> bool:
+async def is_migrated(sessions: Sessions, group_id: str) -> bool:
     """Return whether the group has a migration, be it finalized, which its members follow."""
     if sessions.zk is None or not ConsumerGroup.can_hold(group_id):
         return False
@@ -102,10 +102,10 @@ async def _is_migrated(sessions: Sessions, group_id: str) -> bool:
 
 
 def _stores_of_copy(
-    source: GroupFacts, target: GroupFacts, partition: TopicPartition, is_migrated: bool
+    source: GroupFacts, target: GroupFacts, partition: TopicPartition, has_migration: bool
 ) -> list[str]:
     """Return the stores that a copy writes, so that its members find the offset."""
-    wanted = set(STORES) if is_migrated else set()
+    wanted = set(STORES) if has_migration else set()
     wanted |= {store for store in STORES if held_in(source, store, partition) is not None}
     if target.exists or target.storage is not None:
         # (fault strangers-37).

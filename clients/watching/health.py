@@ -99,6 +99,11 @@ class Case:
         return self.lags[-1]
 
     @property
+    def is_overtaken(self) -> bool:
+        """Return whether retention has deleted the record at the last offset."""
+        return self.position is Position.BELOW_LOG_START
+
+    @property
     def span(self) -> str:
         """The text of `span_ms`."""
         return _seconds(self.span_ms)
@@ -122,6 +127,11 @@ class Rule(NamedTuple):
     why: str
 
 
+OVERTAKEN = (
+    "its offset {c.last_offset} is before the log's start {c.log.start}: "
+    f"{REASONS[Position.BELOW_LOG_START]}; {ADVICE}"
+)
+
 RULES = (
     # Its members read all that they subscribe to.
     Rule(
@@ -144,12 +154,7 @@ RULES = (
         "its offset {c.last_offset} is beyond the log's end {c.log.end}: "
         f"{REASONS[Position.BEYOND_LOG_END]}; {ADVICE}",
     ),
-    Rule(
-        lambda c: c.position is Position.BELOW_LOG_START and (c.lag == 0 or c.count < MIN_COMMITS),
-        WARN,
-        "its offset {c.last_offset} is before the log's start {c.log.start}: "
-        f"{REASONS[Position.BELOW_LOG_START]}; {ADVICE}",
-    ),
+    Rule(lambda c: c.is_overtaken and (c.lag == 0 or c.count < MIN_COMMITS), WARN, OVERTAKEN),
     Rule(
         lambda c: c.count < MIN_COMMITS,
         UNKNOWN,
@@ -166,7 +171,11 @@ RULES = (
         "{c.count} commits within {c.span}",
     ),
     # Commits go on.
-    Rule(lambda c: 0 in c.lags, OK, "{c.lag} records behind, none at a commit within {c.span}"),
+    Rule(
+        lambda c: 0 in c.lags and not c.is_overtaken,
+        OK,
+        "{c.lag} records behind, none at a commit within {c.span}",
+    ),
     Rule(
         lambda c: c.rewind is not None,
         REWIND,
@@ -183,6 +192,8 @@ RULES = (
         WARN,
         "lag went from {c.lags[0]} to {c.last_lag} within {c.span}",
     ),
+    # Growing offsets do not say what was between them.
+    Rule(lambda c: c.is_overtaken, WARN, OVERTAKEN),
     Rule(lambda c: True, OK, "offset went from {c.offsets[0]} to {c.last_offset} within {c.span}"),
 )
 """The verdict is that of the first rule that holds."""

@@ -335,7 +335,14 @@ def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
     stage: ResetStage, leftover: int | None
 ) -> None:
     """Its members may read either: they follow their settings, and not the source's migration."""
-    source, target = stage.group({stage.t0: 10} if leftover else {}), unique("copy")
+    source, target = migrated(stage, leftover), unique("copy")
+    (item,) = stage.items("copy", source, target)
+    assert (item["new_offset"], stage.offsets(target), stage.read(target)) == (2, {0: 2}, b"2")
+
+
+def migrated(stage: ResetStage, leftover: int | None) -> str:
+    """A group that was migrated to ZooKeeper, where it is at 2."""
+    group = stage.group({stage.t0: leftover} if leftover else {})
     migration = GroupMigration(
         target=OffsetStorage.ZOOKEEPER,
         goal=OffsetStorage.ZOOKEEPER,
@@ -346,12 +353,40 @@ def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
     )
     stage.write(
         {
-            GroupMigration.path(source): migration.encode(),
-            ConsumerOffset.path(source, *stage.t0): b"2",
+            GroupMigration.path(group): migration.encode(),
+            ConsumerOffset.path(group, *stage.t0): b"2",
         }
     )
-    (item,) = stage.items("copy", source, target)
-    assert (item["new_offset"], stage.offsets(target), stage.read(target)) == (2, {0: 2}, b"2")
+    return group
+
+
+@pytest.mark.fault("strangers-72")
+@pytest.mark.parametrize("leftover", [10, None])
+def test_an_export_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
+    stage: ResetStage, leftover: int | None
+) -> None:
+    """The way back after its deletion, which ends the migration: members follow their settings."""
+    group = migrated(stage, leftover)
+    exported = stage.run("export", group)
+    rows = json.loads(exported.stdout)["items"]
+    assert [(row["store"], row["offset"]) for row in rows] == [("zookeeper", 2), ("kafka", 2)]
+    told = stage.run("export", group, "--store", "kafka").stderr
+    assert f"note: {group} is migrated: its members read zookeeper" in told
+
+    deleted = stage.run("delete", group)
+    assert f"note: {group}: its migration is deleted with it" in deleted.stderr
+    imported = stage.run("import", "-", stdin=exported.stdout)
+    assert imported.exit_code == 0, imported.output
+    assert (stage.offsets(group), stage.read(group)) == ({0: 2}, b"2")
+
+
+@pytest.mark.fault("strangers-71")
+def test_a_copy_of_a_migrated_group_to_another_cluster_says_what_its_members_read(
+    stage: ResetStage,
+) -> None:
+    group = migrated(stage, None)
+    copied = stage.run("copy", group, unique("c"), "--to-bootstrap-server", stage.bootstrap)
+    assert f"members of {group} follow its migration here" in copied.stderr
 
 
 @pytest.mark.fault("strangers-37")

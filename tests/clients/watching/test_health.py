@@ -87,6 +87,13 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("before the start at few commits", {"offsets": [1], "lags": [0], "start": 7}, WARN, "before"),
     ("before the start, silent", {"start": 5002, "now_ms": 900_001}, STOP, "7 records behind"),
+    ("before the start, growing", {"lags": NONE, "start": 5002}, WARN, "offset 5000 is before the"),
+    (
+        "so with no lag at one",
+        {"lags": [5, 5, 0, 5, 5], "start": 5002},
+        WARN,
+        "offset 5000 is before",
+    ),
     ("two commits", {"offsets": [1, 2], "lags": [0, 0]}, UNKNOWN, "2 of 3 commits within 600 s"),
     ("three", {"offsets": [1, 2, 3], "lags": [2, 1, 0], "lag": 0}, OK, "no lag"),
     ("no lag, whatever was", {"offsets": BACK, "lag": 0, "now_ms": 10**9}, OK, "no lag"),
