@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from clients.epoch_trail import Divergence
+from clients.epoch_trail import UNKNOWN_EPOCH, Divergence
 from clients.errors import (
     AuthenticationFailed,
     ClientError,
@@ -50,9 +50,9 @@ PATIENCE_S = 1.0
 """Time for a response beside `fetch.wait.max.ms`; then leaders are looked up while it is waited
 for, and again after as long."""
 
-MOST_DOUBTS = 5
-"""Times that leaders are looked up again before one that is older than what was read is believed:
-the topic was made again."""
+DOUBT_S = 30.0
+"""Time before a leader that is older than what was read is believed: longer than the session of a
+younger one that hangs, and an election. Then the topic was made again."""
 
 Feeds = Iterable[PartitionFeed]
 
@@ -67,12 +67,25 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 @frozen
 class _Asked:
     """The question about a partition. `leader_epoch` is that of the leader as we know it,
-    `last_epoch` that of the record before `offset`; -1: it is not told."""
+    `last_epoch` that of the record before `offset`; -1: it is not told. With `suspected` the
+    question is what the log has there, below `offset`."""
 
     feed: PartitionFeed
     offset: int
     leader_epoch: int
     last_epoch: int
+    suspected: Divergence | None = None
+
+    @classmethod
+    def about(cls, feed: PartitionFeed, offset: int) -> _Asked:
+        """Ask for what follows `offset`, or follow up a suspicion."""
+        last_epoch = UNKNOWN_EPOCH if feed.suspected else feed.epoch_to_tell(offset)
+        return cls(feed, offset, feed.leader_epoch, last_epoch, feed.suspected)
+
+    @property
+    def begin(self) -> int:
+        """The offset from which on something is asked for."""
+        return self.offset if self.suspected is None else self.suspected.end_offset
 
     @property
     def is_of_older(self) -> bool:
@@ -129,6 +142,8 @@ class BrokerFetcher:
 
     def add(self, feed: PartitionFeed) -> None:
         """Fetch a partition too. Its former fetcher drops it."""
+        # Another leader may have another log.
+        feed.suspected = None
         feed.leader = self.broker_id
         self.feeds.append(feed)
         self.wake.set()
@@ -221,9 +236,7 @@ class BrokerFetcher:
 
         # Look again: feeds may have moved, and streams filled, during the reset.
         fetchable = {
-            feed.partition: _Asked(
-                feed, feed.fetch_offset, feed.leader_epoch, feed.epoch_to_tell(feed.fetch_offset)
-            )
+            feed.partition: _Asked.about(feed, feed.fetch_offset)
             for feed in ready
             if self._is_ours(feed) and feed.fetch_offset is not None and feed.stream.has_room
         }
@@ -234,7 +247,7 @@ class BrokerFetcher:
         fetched = await fetch_once(
             connection,
             {
-                partition: (asked.offset, asked.feed.fetch_bytes or size)
+                partition: (asked.begin, asked.feed.fetch_bytes or size)
                 for partition, asked in fetchable.items()
             },
             max_wait_ms=self.config.fetch_wait_max_ms,
@@ -282,13 +295,15 @@ class BrokerFetcher:
         feed.trouble = None
 
         match fetched.error:
+            case ErrorCode.NONE if asked.suspected is not None:
+                self._judge(feed, offset, asked.suspected, fetched)
             case ErrorCode.NONE if fetched.divergence is not None:
                 # Or the records that took these offsets are never read (fault strangers-45).
-                self._part(feed, offset, fetched.divergence)
+                self._note_divergence(feed, offset, fetched.divergence)
             case ErrorCode.NONE:
                 # Back to the usual size behind a large message.
                 feed.fetch_bytes = None
-                feed.doubts = 0
+                feed.doubted_since_s = None
                 self._pass_on(feed, offset, fetched)
             case ErrorCode.CORRUPT_MESSAGE | ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
                 # Rows before the corrupt batch are delivered, then the stream raises.
@@ -297,11 +312,15 @@ class BrokerFetcher:
             case ErrorCode.INVALID_FETCH_SIZE:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.is_of_older and feed.doubts < MOST_DOUBTS:
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.is_of_older and self._is_doubtful(feed):
+                self._note_error(feed, fetched.error)
                 # It may be cut off, and not know of others (fault strangers-65).
-                self._doubt(feed)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.last_epoch >= 0 and not asked.is_of_older:
+                self._drop([feed])
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.suspected is not None or (
+                asked.last_epoch >= 0 and not asked.is_of_older
+            ):
                 # A log may know nothing of the epoch, and have the offset.
+                feed.suspected = None
                 feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 reset = self.config.auto_offset_reset
@@ -316,9 +335,32 @@ class BrokerFetcher:
                 self._note_error(feed, error)
                 self._drop([feed])
 
-    def _part(self, feed: PartitionFeed, offset: int, divergence: Divergence) -> None:
-        """Go on where the log and what was read of it part, as Kafka's consumers do (KIP-320)."""
+    def _note_divergence(self, feed: PartitionFeed, offset: int, divergence: Divergence) -> None:
+        """Go back to where the log and what was read of it part, or look first whether they do."""
         place = feed.epochs.find_place(divergence)
+        if divergence.end_offset < offset:
+            self._part(feed, offset, place)
+        else:
+            # Compaction may have taken all of an epoch.
+            feed.suspected = place
+
+    def _judge(
+        self, feed: PartitionFeed, offset: int, suspected: Divergence, fetched: FetchedPartition
+    ) -> None:
+        """Go back if the log has anything where records of an epoch that it lacks were read."""
+        if not fetched.leader_epochs:
+            return
+        feed.suspected = None
+        first, _ = fetched.leader_epochs[0]
+        # A log that lost an epoch to compaction has nothing there (fault strangers-76, was: True).
+        has_others = first < offset
+        if has_others:
+            self._part(feed, offset, suspected)
+        else:
+            feed.epochs.part(Divergence(suspected.epoch, offset))
+
+    def _part(self, feed: PartitionFeed, offset: int, place: Divergence) -> None:
+        """Go on where the log and what was read of it part, as Kafka's consumers do (KIP-320)."""
         if self.config.auto_offset_reset == "none":
             self._raise(feed, LogTruncated(feed.partition, offset, place.end_offset))
         else:
@@ -326,11 +368,12 @@ class BrokerFetcher:
             logger.warning(text + "they are read", feed.partition, place.end_offset, offset)
             feed.part(offset, place)
 
-    def _doubt(self, feed: PartitionFeed) -> None:
-        """Look whether another broker leads, in a later epoch."""
-        feed.doubts += 1
-        self._note_error(feed, ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._drop([feed])
+    def _is_doubtful(self, feed: PartitionFeed) -> bool:
+        """Return whether another broker may lead, in a later epoch."""
+        now_s = asyncio.get_running_loop().time()
+        if feed.doubted_since_s is None:
+            feed.doubted_since_s = now_s
+        return now_s - feed.doubted_since_s < DOUBT_S
 
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""

@@ -218,8 +218,10 @@ class PartitionFeed:
     """The offset at which the log had nothing, if that led to a reset."""
     leader_epoch: int = UNKNOWN_EPOCH
     """The leader's, as metadata have it."""
-    doubts: int = 0
-    """Number of consecutive responses from a leader that is older than what was read."""
+    doubted_since_s: float | None = None
+    """Since when leaders are asked that are older than what was read."""
+    suspected: Divergence | None = None
+    """The place from which on the log may have others than what was read."""
     epochs: EpochTrail = attrs.field(factory=EpochTrail)
     """The leader epochs of what was fetched, and of the record before the first offset."""
     opened: EpochTrail = attrs.field(factory=EpochTrail)

@@ -198,10 +198,10 @@ async def _migrated(reader: GroupReader, group_ids: Sequence[str]) -> dict[str, 
 def _fill_from(
     counting: str, group_id: str, offsets_in: Mapping[str, dict[str, CommittedOffsets]]
 ) -> None:
-    """Have both stores what counts: whichever a member reads elsewhere, it goes on there."""
-    for partition, committed in offsets_in[counting].get(group_id, {}).items():
-        for offsets in offsets_in.values():
-            offsets.setdefault(group_id, {})[partition] = committed
+    """Have both stores what counts, and no more: whichever a member reads, it goes on there."""
+    counted = offsets_in[counting].get(group_id, {})
+    for offsets in offsets_in.values():
+        offsets[group_id] = counted
 
 
 async def _fetch_offsets(

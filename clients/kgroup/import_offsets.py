@@ -21,7 +21,7 @@ from clients.command_line.output import (
 )
 from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
-from clients.groups.group_facts import GroupFacts
+from clients.groups.group_facts import GroupFacts, counting_store
 from clients.groups.group_reader import GroupReader
 from clients.kgroup.stdin_lines import standard_input
 from clients.resets.offset_export import STORES, ExportedOffset, read_export
@@ -78,8 +78,8 @@ def command(
     them. The printed offsets have been read back.
 
     If both stores hold offsets of a partition, both are written, whichever of them FILE names: the
-    group's members may use the larger offset. Only one store is written if the group says that it
-    uses one, or with --store or --zkconnect.
+    group's members may use the larger offset. So is the store that the group's members read, where
+    they say so or the group was migrated. With --store or --zkconnect only that store is written.
     """
     if (file is None) == (input_file is None):
         raise click.UsageError("name exactly one FILE")
@@ -220,13 +220,16 @@ def _is_being_migrated(facts: GroupFacts) -> bool:
 
 
 def twins(facts: GroupFacts, named: Sequence[ExportedOffset]) -> list[ExportedOffset]:
-    """Return copies of the named offsets for the other store, where both stores are in use."""
+    """Return copies of the named offsets for the other store, where it is in use."""
     places = {(offset.partition, offset.store) for offset in named}
+    # Members may read another one since the export (fault strangers-75, was: None).
+    counting = counting_store(facts.storage)
+    others = [attrs.evolve(offset, store=_OTHER_STORE[offset.store]) for offset in named]
     return [
-        attrs.evolve(offset, store=_OTHER_STORE[offset.store])
-        for offset in named
-        if (offset.partition, _OTHER_STORE[offset.store]) not in places
-        and facts.is_dual(offset.partition)
+        other
+        for other in others
+        if (other.partition, other.store) not in places
+        and (other.store == counting or facts.is_dual(other.partition))
     ]
 
 

@@ -1,13 +1,15 @@
 """Take a reset back by its entry in the journal."""
 
 from clients.command_line.output import Failure
+from clients.groups.group_facts import GroupFacts, counting_store
 from clients.groups.group_reader import GroupReader
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
-from clients.resets.offset_change import OffsetChange
-from clients.resets.reset_plan import refusal
+from clients.resets.offset_change import OffsetChange, compare, moved_text, reverse
+from clients.resets.reset_plan import held_in, kept_by, refusal
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
+from protocol.topic_partition import OffsetAndMetadata
 
 
 @frozen
@@ -46,6 +48,8 @@ async def undo(
     reader = GroupReader(offsets.sessions)
     facts = await reader.group(entry.group)
     failures += reader.failures
+    # Members read another store since a migration (fault strangers-74).
+    changes += _changes_where_it_counts(facts, entry, failures, force=force)
     if text := refusal(facts, online=online):
         failures.append(Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, text))
 
@@ -58,3 +62,38 @@ async def undo(
     is_written = outcome.entry.status is Status.DONE
     written = tuple(outcome.entry.changes) if is_written else ()
     return Undone(entry, written, outcome.failures, outcome)
+
+
+def _changes_where_it_counts(
+    facts: GroupFacts, entry: JournalEntry, failures: list[Failure], *, force: bool
+) -> list[OffsetChange]:
+    """Return what takes an entry back in the store that counts now, if it counts since then.
+
+    An offset that moved there is added to `failures`, unless `force` is given.
+    """
+    store = counting_store(facts.storage)
+    if store is None:
+        return []
+    written = {change.place for change in entry.changes}
+    twins = [
+        OffsetChange(change.partition, store, _kept(store, change.old), _kept(store, change.new))
+        for change in entry.changes
+        if (store, change.partition) not in written
+    ]
+    held = {
+        twin.place: committed
+        for twin in twins
+        if (committed := held_in(facts, store, twin.partition)) is not None
+    }
+    # What is there already need not be taken back.
+    found = compare(twins, held)
+    if not force:
+        failures += [
+            Failure(str(twin.partition), "OffsetMoved", moved_text(twin, held))
+            for twin in found.moved
+        ]
+    return reverse([*found.at_new, *found.moved], held)
+
+
+def _kept(store: str, offset: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
+    return None if offset is None else kept_by(store, offset)

@@ -342,7 +342,13 @@ def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
 
 def migrated(stage: ResetStage, leftover: int | None) -> str:
     """A group that was migrated to ZooKeeper, where it is at 2."""
-    group = stage.group({stage.t0: leftover} if leftover else {})
+    group = stage.group({stage.t0: leftover, stage.t1: 7} if leftover else {})
+    migrate(stage, group, 2)
+    return group
+
+
+def migrate(stage: ResetStage, group: str, offset: int) -> None:
+    """Have a group migrated to ZooKeeper, and be there at this offset."""
     migration = GroupMigration(
         target=OffsetStorage.ZOOKEEPER,
         goal=OffsetStorage.ZOOKEEPER,
@@ -354,10 +360,38 @@ def migrated(stage: ResetStage, leftover: int | None) -> str:
     stage.write(
         {
             GroupMigration.path(group): migration.encode(),
-            ConsumerOffset.path(group, *stage.t0): b"2",
+            ConsumerOffset.path(group, *stage.t0): b"%d" % offset,
         }
     )
-    return group
+
+
+@pytest.mark.fault("strangers-74")
+def test_an_undo_is_written_where_members_read_since_a_migration(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5})
+    journal_id = stage.reset(group, "--to-offset", "3")
+    migrate(stage, group, 3)
+    stage.items("undo", str(journal_id))
+    assert (stage.offsets(group)[0], stage.read(group)) == (5, b"5")
+
+
+@pytest.mark.fault("strangers-74")
+def test_an_undo_takes_nothing_back_where_members_have_gone_on(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5})
+    journal_id = stage.reset(group, "--to-offset", "3")
+    migrate(stage, group, 4)
+    (error,) = stage.errors("undo", str(journal_id))
+    assert "it moved by +1 in zookeeper since: 3 was written, 4 is held" in error["message"]
+    assert (stage.offsets(group)[0], stage.read(group)) == (3, b"4")
+
+
+@pytest.mark.fault("strangers-75")
+def test_an_import_is_written_where_members_read_since_a_migration(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5})
+    exported = stage.run("export", group, "--store", "kafka").stdout
+    migrate(stage, group, 9)
+    imported = stage.run("import", "-", stdin=exported)
+    assert imported.exit_code == 0, imported.output
+    assert (stage.offsets(group), stage.read(group)) == ({0: 5}, b"5")
 
 
 @pytest.mark.fault("strangers-72")

@@ -59,6 +59,8 @@ class Broker:
         self.wait_s = WAIT_S
         self.epochs = LeaderEpochs(MemoryDirectory())
         """The leader epochs of all logs."""
+        self.compacted = range(0)
+        """Offsets of batches that the logs have no more."""
         self.leader_epochs: dict[TopicPartition, int] = {}
         """The epochs in which it leads, where it compares them with those of requests."""
         self.last_epochs: list[int] = []
@@ -132,7 +134,8 @@ class Broker:
         batch = b""
 
         if code is ErrorCode.NONE and offset < end:
-            first = offset - offset % 10
+            batches = range(offset - offset % 10, end, 10)
+            first = next(base for base in batches if base not in self.compacted)
             values = [(0, None, b"%d" % (first + i), ()) for i in range(10)]
             epoch = self.epochs.epoch_of(first)
             batch = encode_batch(values, base_offset=first, leader_epoch=epoch)
