@@ -30,12 +30,12 @@ from clients.kgroup.copy_group import (
 )
 from clients.kgroup.delete import delete_from_stores
 from clients.kgroup.reset import print_remarks
-from clients.resets.group_copy import current_offsets, read_source
+from clients.resets.group_copy import current_offsets, is_migrated, read_source
 from clients.resets.journal import Journal
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_change import OffsetChange
 from clients.resets.offset_export import STORES
-from clients.resets.reset_plan import held_in, refusal
+from clients.resets.reset_plan import held_in, kept_by, refusal
 from protocol.errors import ErrorCode
 from zk.api import ZkError
 
@@ -103,7 +103,9 @@ async def _delete_source(
             return None, failures
 
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-        deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
+        has_migration = await is_migrated(sessions, job.source)
+        deletions = deletions_of(facts, has_migration=has_migration)
+        deletion = Change(job.source, "delete", deletions, f"renamed to {job.target}")
         outcome = await offsets.change(deletion)
         if outcome.failures:
             return outcome, list(outcome.failures)
@@ -113,8 +115,20 @@ async def _delete_source(
         return outcome, errors
 
 
-def deletions_of(facts: GroupFacts) -> list[OffsetChange]:
-    """Return the deletion of every offset of the group, in each store that has it."""
+def deletions_of(facts: GroupFacts, *, has_migration: bool = False) -> list[OffsetChange]:
+    """Return the deletion of every offset of the group, in each store that has it.
+
+    A migration ends with the group: of one that has it both stores are said to have had what
+    counts, and no more, so that an undo brings that back wherever members look then.
+    """
+    # What was left in the other store did not count (fault strangers-77, was: False).
+    is_everywhere = has_migration
+    if is_everywhere:
+        return [
+            OffsetChange(partition, store, kept_by(store, committed), None)
+            for partition, committed in current_offsets(facts).items()
+            for store in STORES
+        ]
     return [
         OffsetChange(partition, store, held, None)
         for partition in sorted(facts.partitions)

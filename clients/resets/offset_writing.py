@@ -11,6 +11,7 @@ from groups.zookeeper.deletion import delete_offsets
 from offsets.store import DualStore, Offsets, OffsetStore
 from offsets.store_errors import OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
+from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -75,9 +76,15 @@ async def delete_held_offsets(
                 with from_zookeeper():
                     await delete_offsets(sessions.zk, group_id, partitions)
         except KgroupError as error:
-            failures.append(Failure.of(f"{group_id} in {store}", error))
-            may_follow |= error.retriable
+            # Without the group nothing is there.
+            if not _is_unknown_group(error):
+                failures.append(Failure.of(f"{group_id} in {store}", error))
+                may_follow |= error.retriable
     return failures, may_follow
+
+
+def _is_unknown_group(error: KgroupError) -> bool:
+    return isinstance(error, ApiError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 async def read_offsets(

@@ -6,7 +6,7 @@ from clients.groups.group_reader import GroupReader
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_change import OffsetChange, compare, moved_text, reverse
-from clients.resets.reset_plan import held_in, kept_by, refusal
+from clients.resets.reset_plan import held_in, kept_by, refusal, stores_of
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata
@@ -67,23 +67,23 @@ async def undo(
 def _changes_where_it_counts(
     facts: GroupFacts, entry: JournalEntry, failures: list[Failure], *, force: bool
 ) -> list[OffsetChange]:
-    """Return what takes an entry back in the store that counts now, if it counts since then.
+    """Return what takes an entry back in stores that count now, and did not then.
 
     An offset that moved there is added to `failures`, unless `force` is given.
     """
-    store = counting_store(facts.storage)
-    if store is None:
+    if counting_store(facts.storage) is None:
         return []
     written = {change.place for change in entry.changes}
     twins = [
         OffsetChange(change.partition, store, _kept(store, change.old), _kept(store, change.new))
         for change in entry.changes
+        for store in stores_of(facts, change.partition)
         if (store, change.partition) not in written
     ]
     held = {
         twin.place: committed
         for twin in twins
-        if (committed := held_in(facts, store, twin.partition)) is not None
+        if (committed := held_in(facts, twin.store, twin.partition)) is not None
     }
     # What is there already need not be taken back.
     found = compare(twins, held)

@@ -347,13 +347,19 @@ def migrated(stage: ResetStage, leftover: int | None) -> str:
     return group
 
 
-def migrate(stage: ResetStage, group: str, offset: int) -> None:
+def migrate(
+    stage: ResetStage,
+    group: str,
+    offset: int,
+    mode: OffsetMode = OffsetMode.ZOOKEEPER,
+    came_from: OffsetMode = OffsetMode.DUAL_ZOOKEEPER,
+) -> None:
     """Have a group migrated to ZooKeeper, and be there at this offset."""
     migration = GroupMigration(
         target=OffsetStorage.ZOOKEEPER,
         goal=OffsetStorage.ZOOKEEPER,
-        mode=OffsetMode.ZOOKEEPER,
-        came_from=OffsetMode.DUAL_ZOOKEEPER,
+        mode=mode,
+        came_from=came_from,
         epoch=3,
         started_at_ms=1,
     )
@@ -382,6 +388,29 @@ def test_an_undo_takes_nothing_back_where_members_have_gone_on(stage: ResetStage
     (error,) = stage.errors("undo", str(journal_id))
     assert "it moved by +1 in zookeeper since: 3 was written, 4 is held" in error["message"]
     assert (stage.offsets(group)[0], stage.read(group)) == (3, b"4")
+
+
+@pytest.mark.fault("strangers-74")
+def test_an_undo_within_a_migration_is_written_to_both_stores(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5})
+    journal_id = stage.reset(group, "--to-offset", "3")
+    migrate(stage, group, 3, mode=OffsetMode.DUAL_ZOOKEEPER, came_from=OffsetMode.ZOOKEEPER)
+    stage.items("undo", str(journal_id))
+    assert (stage.offsets(group)[0], stage.read(group)) == (5, b"5")
+
+
+@pytest.mark.fault("strangers-77")
+@pytest.mark.parametrize("leftover", [10, None])
+def test_a_rename_of_a_migrated_group_is_undone_to_what_counted(
+    stage: ResetStage, leftover: int | None
+) -> None:
+    """The migration goes with the group: its members follow their settings afterwards."""
+    group, target = migrated(stage, leftover), unique("new")
+    ids = {item["journal_id"] for item in stage.items("rename", group, target)}
+    (copy,) = ids
+    stage.items("undo", str(copy + 1))
+    stage.items("undo", str(copy))
+    assert (stage.offsets(group), stage.read(group)) == ({0: 2}, b"2")
 
 
 @pytest.mark.fault("strangers-75")
