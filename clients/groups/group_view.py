@@ -267,6 +267,9 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
     unknown = sum(1 for item in rows if item["log_end_offset"] is None)
     without = f", {unknown} of them unknown" if unknown else ""
+    # What an offset that is missing leaves unread is nobody's lag.
+    bare = sum(1 for item in rows if _is_left(item))
+    without += f", {bare} of them without a committed offset" if bare else ""
     for position, place in OUT_OF_RANGE.items():
         outside = sum(1 for item in rows if item["position"] == position.value)
         without += f", {outside} of them committed {place}" if outside else ""
@@ -298,6 +301,12 @@ def position_remarks(group_id: str, items: Collection[Item]) -> list[str]:
 def total_lag(items: Iterable[Item]) -> int:
     """Return the lag of a group over the rows of its partitions."""
     return sum(_counted(item) for item in items if item.get("topic") is not None)
+
+
+def _is_left(item: Item) -> bool:
+    """Return whether a partition has records, and neither a committed offset nor an owner."""
+    has_records = (item["log_end_offset"] or 0) > (item["log_start_offset"] or 0)
+    return has_records and item["current_offset"] is None and item["consumer_id"] is None
 
 
 def _counted(item: Item) -> int:
