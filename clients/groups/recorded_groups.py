@@ -114,6 +114,8 @@ class RecordedGroups:
     _wanted: frozenset[bytes] | None = attrs.field(init=False)
     # (partition, producer id) -> records of an open transaction.
     _open: dict[tuple[int, int], list[VisibleRecord]] = attrs.field(factory=dict)
+    # Deleted offsets, with the offset of their tombstones, while any transaction is open.
+    _deleted: dict[OffsetKey, int] = attrs.field(factory=dict)
 
     @_wanted.default
     def _encode_ids(self) -> frozenset[bytes] | None:
@@ -197,6 +199,8 @@ class RecordedGroups:
         records = self._open.pop((partition_id, producer_id), [])
         if is_committed:
             self._apply(partition_id, records)
+        if not self._open:
+            self._deleted.clear()
 
     def _apply(self, partition_id: int, records: Iterable[VisibleRecord]) -> None:
         for record in records:
@@ -217,6 +221,12 @@ class RecordedGroups:
         committed = record.value
         if committed is None:
             group.offsets.pop(partition, None)
+            self._delete_empty(key.group)
+            if self._open:
+                # The later record counts (fault strangers-78).
+                self._deleted[key] = record.log_offset
+            return
+        if self._deleted.get(key, -1) > record.log_offset:
             self._delete_empty(key.group)
             return
 

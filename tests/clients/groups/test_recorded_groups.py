@@ -142,6 +142,15 @@ def test_a_transaction_that_ends_late_leaves_a_later_commit() -> None:
     assert offset_of(records) == 9
 
 
+@pytest.mark.fault("strangers-78")
+def test_a_transaction_that_ends_late_does_not_bring_a_deleted_group_back() -> None:
+    records = read(batch(0, [(KEY, committed(6))], 7), batch(1, [(KEY, None)]), marker(2, COMMIT))
+    assert records.groups == {}
+    # A later one begins anew.
+    read(batch(3, [(KEY, committed(8))], 7), marker(4, COMMIT), groups=records)
+    assert offset_of(records) == 8
+
+
 def test_records_before_the_position_are_not_read_again() -> None:
     both = batch(0, [(KEY, committed(5)), (KEY, None)])
     seen: list[VisibleRecord] = []
