@@ -97,6 +97,7 @@ class LogWork:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
+            running.exception()  # marks it as seen: a bad disk is the log's failure
             raise
 
     def write_back(self, file: StorageFile, start: int, size: int) -> None:

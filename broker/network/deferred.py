@@ -274,6 +274,8 @@ async def _ended(running: asyncio.Future[T]) -> T:
     except asyncio.CancelledError:
         # A thread cannot be stopped, and holds what it works on.
         await asyncio.wait([running])
+        # Nobody asks for its error, which is a client's (fault strangers-79).
+        running.exception()
         raise
     finally:
         # Its error has this frame in its traceback, and the request (fault security-0).

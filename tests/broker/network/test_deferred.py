@@ -30,6 +30,7 @@ from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_groups import ListGroupsResponse, ListGroupsResponseGroup
+from protocol.primitives import WireError
 from tests.broker.served import ask, echoed, serving
 from tests.broker.spawning import Spawned
 from tests.stage.waiting import until
@@ -284,6 +285,37 @@ async def test_work_that_is_given_up_in_a_thread_ends_when_the_thread_does() -> 
         may_end.set()
         assert await following == "next"
         assert wait.work.is_done
+
+
+@pytest.mark.fault("strangers-79")
+async def test_an_error_in_a_thread_of_work_that_is_given_up_is_nobodys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A request that cannot be read, of a connection that is gone."""
+    may_end = threading.Event()
+    purgatory = Purgatory()
+
+    def fail() -> None:
+        may_end.wait()
+        raise WireError("cut")
+
+    with ThreadPoolExecutor(1) as threads:
+        made = deferred(purgatory, threads)
+
+        async def work() -> Any:
+            return await made.in_thread(fail)
+
+        wait = made.respond(work(), 20_000, lambda: NO_RESPONSE, only_asks=True)
+        await until(lambda: threads._threads, "it is in a thread")
+        parked = purgatory.park(wait, lambda outcome: None)
+        assert parked is not None
+        assert wait.work is not None
+        purgatory.cancel(parked)
+        may_end.set()
+        work_of = wait.work
+        await until(lambda: work_of.is_done, "it is done")
+    gc.collect()
+    assert caplog.messages == []
 
 
 async def test_work_of_a_client_that_is_gone_goes_on_where_it_may_change_something() -> None:
