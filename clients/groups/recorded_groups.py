@@ -114,8 +114,8 @@ class RecordedGroups:
     _wanted: frozenset[bytes] | None = attrs.field(init=False)
     # (partition, producer id) -> records of an open transaction.
     _open: dict[tuple[int, int], list[VisibleRecord]] = attrs.field(factory=dict)
-    # Deleted offsets, with the offset of their tombstones, while any transaction is open.
-    _deleted: dict[OffsetKey, int] = attrs.field(factory=dict)
+    # (partition, deleted offset) -> the offset of its tombstone, while any transaction is open.
+    _deleted: dict[tuple[int, OffsetKey], int] = attrs.field(factory=dict)
 
     @_wanted.default
     def _encode_ids(self) -> frozenset[bytes] | None:
@@ -156,6 +156,8 @@ class RecordedGroups:
             del self.groups[group_id]
         for key in [key for key in self._open if key[0] == partition_id]:
             del self._open[key]
+        for place in [place for place in self._deleted if place[0] == partition_id]:
+            del self._deleted[place]
         self.complete_since_ms.pop(partition_id, None)
 
     def _note_gaps(
@@ -224,9 +226,9 @@ class RecordedGroups:
             self._delete_empty(key.group)
             if self._open:
                 # The later record counts (fault strangers-78).
-                self._deleted[key] = record.log_offset
+                self._deleted[group.partition_id, key] = record.log_offset
             return
-        if self._deleted.get(key, -1) > record.log_offset:
+        if self._deleted.get((group.partition_id, key), -1) > record.log_offset:
             self._delete_empty(key.group)
             return
 

@@ -151,6 +151,15 @@ def test_a_transaction_that_ends_late_does_not_bring_a_deleted_group_back() -> N
     assert offset_of(records) == 8
 
 
+def test_what_was_deleted_in_a_log_that_is_made_again_hides_nothing() -> None:
+    records = read(batch(0, [(KEY, committed(6))], 7), batch(9, [(KEY, None)]))
+    records._open[1, 8] = []
+    records.forget(0)
+    records.positions.clear()
+    read(batch(0, [(KEY, committed(8))]), groups=records)
+    assert offset_of(records) == 8
+
+
 def test_records_before_the_position_are_not_read_again() -> None:
     both = batch(0, [(KEY, committed(5)), (KEY, None)])
     seen: list[VisibleRecord] = []
