@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+import attrs
+
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
 from clients.config import ClusterConfig
 from clients.errors import (
@@ -195,6 +197,30 @@ class Cluster:
             self._refreshes += 1
             self._refreshed_topics = names
             self._awaited_topics -= self._awaited_topics if names is None else names
+
+    async def ask_each_broker(self, topics: Collection[str]) -> bool:
+        """Ask each broker about topics; return whether all of them respond and know these topics.
+
+        The view has the youngest leaders that any of them knows.
+        """
+        names = [MetadataRequestTopic(name=name) for name in sorted(topics)]
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+
+        async def ask(broker: BrokerEndpoint) -> bool:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    connection = await self._connections.to(broker, "metadata")
+                    response: MetadataResponse = await connection.call(request)
+            except (KgroupError, TimeoutError):
+                return False
+            if not response.brokers:
+                return False
+            # However many know of older leaders alone, the one that knows better counts.
+            self.view = attrs.evolve(self.view, older={}).updated(response, whole=False)
+            return not any(topic.error_code for topic in response.topics)
+
+        answers = await asyncio.gather(*map(ask, list(self.brokers.values())))
+        return bool(answers) and all(answers)
 
     async def refresh_unless_just_read(self, topics: Iterable[str]) -> None:
         """Refresh these topics, unless that would have to wait. Raises as `refresh`."""

@@ -50,10 +50,6 @@ PATIENCE_S = 1.0
 """Time for a response beside `fetch.wait.max.ms`; then leaders are looked up while it is waited
 for, and again after as long."""
 
-DOUBT_S = 30.0
-"""Time before a leader that is older than what was read is believed: longer than the session of a
-younger one that hangs, and an election. Then the topic was made again."""
-
 Feeds = Iterable[PartitionFeed]
 
 
@@ -303,7 +299,7 @@ class BrokerFetcher:
             case ErrorCode.NONE:
                 # Back to the usual size behind a large message.
                 feed.fetch_bytes = None
-                feed.doubted_since_s = None
+                feed.is_doubted = feed.is_believed = False
                 self._pass_on(feed, offset, fetched)
             case ErrorCode.CORRUPT_MESSAGE | ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
                 # Rows before the corrupt batch are delivered, then the stream raises.
@@ -312,8 +308,9 @@ class BrokerFetcher:
             case ErrorCode.INVALID_FETCH_SIZE:
                 # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.is_of_older and self._is_doubtful(feed):
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.is_of_older and not feed.is_believed:
                 self._note_error(feed, fetched.error)
+                feed.is_doubted = True
                 # It may be cut off, and not know of others (fault strangers-65).
                 self._drop([feed])
             case ErrorCode.OFFSET_OUT_OF_RANGE if asked.suspected is not None or (
@@ -367,13 +364,6 @@ class BrokerFetcher:
             text = "%s: what was read from offset %d to %d is lost, and the log has others there: "
             logger.warning(text + "they are read", feed.partition, place.end_offset, offset)
             feed.part(offset, place)
-
-    def _is_doubtful(self, feed: PartitionFeed) -> bool:
-        """Return whether another broker may lead, in a later epoch."""
-        now_s = asyncio.get_running_loop().time()
-        if feed.doubted_since_s is None:
-            feed.doubted_since_s = now_s
-        return now_s - feed.doubted_since_s < DOUBT_S
 
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""

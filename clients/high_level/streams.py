@@ -218,8 +218,10 @@ class PartitionFeed:
     """The offset at which the log had nothing, if that led to a reset."""
     leader_epoch: int = UNKNOWN_EPOCH
     """The leader's, as metadata have it."""
-    doubted_since_s: float | None = None
-    """Since when leaders are asked that are older than what was read."""
+    is_doubted: bool = False
+    """True while only a leader is known that is older than what was read."""
+    is_believed: bool = False
+    """True if no broker knows of a younger one."""
     suspected: Divergence | None = None
     """The place from which on the log may have others than what was read."""
     epochs: EpochTrail = attrs.field(factory=EpochTrail)
@@ -288,6 +290,7 @@ class PartitionFeed:
         self.lost_offset = offset
         self.fetch_offset = None
         self.epochs.clear()
+        self.is_doubted = self.is_believed = False
 
     def part(self, offset: int, divergence: Divergence) -> None:
         """Go back to where the log and what was read of it up to `offset` part."""

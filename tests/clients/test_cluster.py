@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 
 from clients.cluster import Cluster
@@ -422,3 +423,48 @@ def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
     first, second = run_in_own_time(scenario())
     assert "nobody listens there" in first
     assert second == first
+
+
+# ---- each broker
+
+
+@pytest.mark.fault("strangers-80")
+def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({"t": 1}, node_id=1) as first,
+            ScriptedBroker({"t": 1}, node_id=2) as second,
+        ):
+
+            def telling(broker: ScriptedBroker, epoch: int) -> Any:
+                def answer(request: Any) -> Any:
+                    whole: MetadataResponse = broker.metadata(request)
+                    (topic,) = whole.topics
+                    (partition,) = topic.partitions
+                    told = attrs.evolve(partition, leader_epoch=epoch)
+                    return MetadataResponse(
+                        brokers=[
+                            *first.metadata(request).brokers,
+                            *second.metadata(request).brokers,
+                        ],
+                        topics=[attrs.evolve(topic, partitions=[told])],
+                    )
+
+                return answer
+
+            first.answers[ApiKey.METADATA] = telling(first, 3)
+            second.answers[ApiKey.METADATA] = telling(second, 3)
+            cluster = cluster_of(first)
+            await cluster.refresh(["t"])
+            assert await cluster.ask_each_broker(["t"])
+            assert cluster.view.leader_epoch(P0) == 3
+
+            second.answers[ApiKey.METADATA] = telling(second, 4)
+            assert await cluster.ask_each_broker(["t"])
+            assert cluster.view.leader_epoch(P0) == 4
+
+            second.answers[ApiKey.METADATA] = HANG_UP
+            assert not await cluster.ask_each_broker(["t"])
+            await cluster.close()
+
+    run_in_own_time(scenario())

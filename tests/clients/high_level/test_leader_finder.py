@@ -40,6 +40,9 @@ class Brokers:
         self.failures: list[Exception] = []
         self.others_asked = 0
         self.just_read: set[str] = set()
+        self.each_asked: list[set[str]] = []
+        self.responding = True
+        """Whether all brokers respond."""
 
     def ask_another(self) -> None:
         self.others_asked += 1
@@ -51,6 +54,10 @@ class Brokers:
         self.asked.append(set(topics))
         if self.failures:
             raise self.failures.pop(0)
+
+    async def ask_each_broker(self, topics: Iterable[str]) -> bool:
+        self.each_asked.append(set(topics))
+        return self.responding
 
 
 class Scene:
@@ -156,6 +163,26 @@ def test_a_feed_whose_broker_does_not_lead_it_waits_for_newer_metadata() -> None
         await asyncio.sleep(0.1)
         assert work.cluster.asked == [{"t"}]
         assert work.led == [(1, TopicPartition("t", 0))]
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-80")
+def test_a_leader_older_than_what_was_read_is_believed_when_all_brokers_have_responded() -> None:
+    async def scene(work: Scene) -> None:
+        work.cluster.view.leaders = {TopicPartition("t", 0): 1}
+        work.cluster.responding = False
+        feed = work.feed("t")
+        feed.is_doubted = True
+        for number in range(1, 100):
+            work.finder.add_again([feed])
+            await asyncio.sleep(1)
+            assert work.cluster.each_asked == [{"t"}] * number
+            assert not feed.is_believed
+        work.cluster.responding = True
+        work.finder.add_again([feed])
+        await asyncio.sleep(1)
+        assert feed.is_believed
 
     play(scene)
 
