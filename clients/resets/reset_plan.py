@@ -5,14 +5,14 @@ is moved to its nearest end, a time after the last record means the log's end, a
 without an offset cannot be shifted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 import attrs
 
 from clients.admin.descriptions import CONSUMER_GROUP
 from clients.command_line.output import Failure
-from clients.groups.group_facts import GroupFacts
+from clients.groups.group_facts import GroupFacts, counting_store
 from clients.resets.offset_change import OffsetChange
 from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -207,6 +207,27 @@ def held_in(facts: GroupFacts, store: str, partition: TopicPartition) -> OffsetA
 def kept_by(store: str, offset: OffsetAndMetadata) -> OffsetAndMetadata:
     """Return what a store keeps of an offset: ZooKeeper has no metadata and no leader epochs."""
     return offset if store == "kafka" else OffsetAndMetadata(offset.offset)
+
+
+def find_twins(facts: GroupFacts, changes: Collection[OffsetChange]) -> list[OffsetChange]:
+    """Return the same changes for stores that count now, and that they do not name.
+
+    They are of a time before a migration of the group; without one there are none.
+    """
+    if counting_store(facts.storage) is None:
+        return []
+    named = {change.place for change in changes}
+    return [
+        OffsetChange(
+            change.partition,
+            store,
+            None if change.old is None else kept_by(store, change.old),
+            None if change.new is None else kept_by(store, change.new),
+        )
+        for change in changes
+        for store in stores_of(facts, change.partition)
+        if (store, change.partition) not in named
+    ]
 
 
 # --- who may not be reset

@@ -1,15 +1,14 @@
 """Take a reset back by its entry in the journal."""
 
 from clients.command_line.output import Failure
-from clients.groups.group_facts import GroupFacts, counting_store
+from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_change import OffsetChange, compare, moved_text, reverse
-from clients.resets.reset_plan import held_in, kept_by, refusal, stores_of
+from clients.resets.reset_plan import find_twins, held_in, refusal
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
-from protocol.topic_partition import OffsetAndMetadata
 
 
 @frozen
@@ -71,15 +70,7 @@ def _changes_where_it_counts(
 
     An offset that moved there is added to `failures`, unless `force` is given.
     """
-    if counting_store(facts.storage) is None:
-        return []
-    written = {change.place for change in entry.changes}
-    twins = [
-        OffsetChange(change.partition, store, _kept(store, change.old), _kept(store, change.new))
-        for change in entry.changes
-        for store in stores_of(facts, change.partition)
-        if (store, change.partition) not in written
-    ]
+    twins = find_twins(facts, entry.changes)
     held = {
         twin.place: committed
         for twin in twins
@@ -93,7 +84,3 @@ def _changes_where_it_counts(
             for twin in found.moved
         ]
     return reverse([*found.at_new, *found.moved], held)
-
-
-def _kept(store: str, offset: OffsetAndMetadata | None) -> OffsetAndMetadata | None:
-    return None if offset is None else kept_by(store, offset)

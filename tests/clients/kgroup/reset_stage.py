@@ -22,6 +22,7 @@ from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import block_until
 from tests.stage.zookeeper import zookeeper_session
+from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 from zk.znodes import ConsumerOffset
 
 RECORDS = 10
@@ -115,6 +116,29 @@ class ResetStage:
         assert result.exit_code == 1, result.output
         errors: list[dict[str, str]] = json.loads(result.stdout)["errors"]
         return errors
+
+    def migrate(
+        self,
+        group: str,
+        offset: int,
+        mode: OffsetMode = OffsetMode.ZOOKEEPER,
+        came_from: OffsetMode = OffsetMode.DUAL_ZOOKEEPER,
+    ) -> None:
+        """Have a group migrated to ZooKeeper, and be there at this offset of partition 0."""
+        migration = GroupMigration(
+            target=OffsetStorage.ZOOKEEPER,
+            goal=OffsetStorage.ZOOKEEPER,
+            mode=mode,
+            came_from=came_from,
+            epoch=3,
+            started_at_ms=1,
+        )
+        self.write(
+            {
+                GroupMigration.path(group): migration.encode(),
+                ConsumerOffset.path(group, *self.t0): b"%d" % offset,
+            }
+        )
 
     def reset(self, group: str, *where: str) -> int:
         """Reset the topic and return the journal's id."""

@@ -79,6 +79,20 @@ def test_an_entry_that_is_begun_is_settled_and_the_group_is_where_it_says(
     assert (stage.offsets(group), stage.read(group)) == (OLD, b"7")
 
 
+@pytest.mark.fault("strangers-81")
+def test_an_entry_is_settled_where_members_read_since_a_migration(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 5, stage.t1: 3})
+    number = kill_reset(stage, ONE_PARTITION, group)
+    written = stage.offsets(group)
+    assert written in ({0: 0, 1: 3}, {0: 5, 1: 0})
+    stage.write({ConsumerOffset.path(group, *stage.t1): b"%d" % written[1]})
+    stage.migrate(group, written[0])
+    assert settle(stage, number) == "done"
+    assert stage.offsets(group) == NEW
+    (first, second) = stage.items("describe", group)
+    assert [(item["zk_offset"], item["wins"]) for item in (first, second)] == [(0, "zookeeper")] * 2
+
+
 def test_an_offset_that_was_to_stay_is_no_sign_that_anything_was_written(
     stage: ResetStage,
 ) -> None:

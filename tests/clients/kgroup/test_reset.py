@@ -32,7 +32,7 @@ from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import block_until
-from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
+from zk.migration_znodes import OffsetMode
 from zk.znodes import ConsumerOffset, ConsumerRegistration
 
 NOTHING_WRITTEN = "Nothing was written: that was a dry run. Add --execute to write."
@@ -343,39 +343,15 @@ def test_a_copy_of_a_migrated_group_has_the_offset_that_counts_in_both_stores(
 def migrated(stage: ResetStage, leftover: int | None) -> str:
     """A group that was migrated to ZooKeeper, where it is at 2."""
     group = stage.group({stage.t0: leftover, stage.t1: 7} if leftover else {})
-    migrate(stage, group, 2)
+    stage.migrate(group, 2)
     return group
-
-
-def migrate(
-    stage: ResetStage,
-    group: str,
-    offset: int,
-    mode: OffsetMode = OffsetMode.ZOOKEEPER,
-    came_from: OffsetMode = OffsetMode.DUAL_ZOOKEEPER,
-) -> None:
-    """Have a group migrated to ZooKeeper, and be there at this offset."""
-    migration = GroupMigration(
-        target=OffsetStorage.ZOOKEEPER,
-        goal=OffsetStorage.ZOOKEEPER,
-        mode=mode,
-        came_from=came_from,
-        epoch=3,
-        started_at_ms=1,
-    )
-    stage.write(
-        {
-            GroupMigration.path(group): migration.encode(),
-            ConsumerOffset.path(group, *stage.t0): b"%d" % offset,
-        }
-    )
 
 
 @pytest.mark.fault("strangers-74")
 def test_an_undo_is_written_where_members_read_since_a_migration(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 5})
     journal_id = stage.reset(group, "--to-offset", "3")
-    migrate(stage, group, 3)
+    stage.migrate(group, 3)
     stage.items("undo", str(journal_id))
     assert (stage.offsets(group)[0], stage.read(group)) == (5, b"5")
 
@@ -384,7 +360,7 @@ def test_an_undo_is_written_where_members_read_since_a_migration(stage: ResetSta
 def test_an_undo_takes_nothing_back_where_members_have_gone_on(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 5})
     journal_id = stage.reset(group, "--to-offset", "3")
-    migrate(stage, group, 4)
+    stage.migrate(group, 4)
     (error,) = stage.errors("undo", str(journal_id))
     assert "it moved by +1 in zookeeper since: 3 was written, 4 is held" in error["message"]
     assert (stage.offsets(group)[0], stage.read(group)) == (3, b"4")
@@ -394,7 +370,7 @@ def test_an_undo_takes_nothing_back_where_members_have_gone_on(stage: ResetStage
 def test_an_undo_within_a_migration_is_written_to_both_stores(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 5})
     journal_id = stage.reset(group, "--to-offset", "3")
-    migrate(stage, group, 3, mode=OffsetMode.DUAL_ZOOKEEPER, came_from=OffsetMode.ZOOKEEPER)
+    stage.migrate(group, 3, mode=OffsetMode.DUAL_ZOOKEEPER, came_from=OffsetMode.ZOOKEEPER)
     stage.items("undo", str(journal_id))
     assert (stage.offsets(group)[0], stage.read(group)) == (5, b"5")
 
@@ -417,7 +393,7 @@ def test_a_rename_of_a_migrated_group_is_undone_to_what_counted(
 def test_an_import_is_written_where_members_read_since_a_migration(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 5})
     exported = stage.run("export", group, "--store", "kafka").stdout
-    migrate(stage, group, 9)
+    stage.migrate(group, 9)
     imported = stage.run("import", "-", stdin=exported)
     assert imported.exit_code == 0, imported.output
     assert (stage.offsets(group), stage.read(group)) == ({0: 5}, b"5")
