@@ -124,6 +124,7 @@ class StreamDelivery:
             self._feeds[partition].rewinds = feed.rewinds
             self._feeds[partition].is_paused = feed.is_paused
             self._feeds[partition].leader_epoch = feed.leader_epoch
+            self._feeds[partition].youngest_epoch = feed.youngest_epoch
             if feed.position is not None:
                 epoch = feed.epochs.before(feed.position)
                 self._feeds[partition].know_epoch(feed.position, epoch)
@@ -183,6 +184,7 @@ class StreamDelivery:
         feed.start_position = None if former.has_uncommitted else offset
         feed.rewinds = former.rewinds + 1
         feed.is_paused = former.is_paused
+        feed.youngest_epoch = former.youngest_epoch
         if offset is not None:
             feed.know_epoch(offset, leader_epoch)
         self._feeds[partition] = feed

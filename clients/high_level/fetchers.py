@@ -85,8 +85,8 @@ class _Asked:
 
     @property
     def is_of_older(self) -> bool:
-        """Return whether the leader, which has confirmed its epoch, is older than what was read."""
-        return 0 <= self.leader_epoch < self.last_epoch
+        """Return whether there was a leader of a later epoch than this one has confirmed."""
+        return 0 <= self.leader_epoch < max(self.last_epoch, self.feed.youngest_epoch)
 
 
 @attrs.define(eq=False)

@@ -146,7 +146,7 @@ class LeaderFinder:
     def _follow_leaders(self) -> None:
         for feed in self.owned():
             leader = self.cluster.view.leaders.get(feed.partition, -1)
-            feed.leader_epoch = self.cluster.view.leader_epoch(feed.partition)
+            feed.note_leader(self.cluster.view.leader_epoch(feed.partition))
 
             # A feed without a leader waits in `_leaderless` already.
             if feed.leader not in (None, leader) and leader in self.cluster.brokers:
@@ -162,7 +162,7 @@ class LeaderFinder:
             # Its feed was closed while metadata was read.
             if not feed.live:
                 continue
-            feed.leader_epoch = self.cluster.view.leader_epoch(feed.partition)
+            feed.note_leader(self.cluster.view.leader_epoch(feed.partition))
             if leader in self.cluster.brokers:
                 # What kept its last leader from responding may last.
                 if feed.trouble in (UNKNOWN_LEADER, NO_LEADER):

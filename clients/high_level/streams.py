@@ -218,8 +218,10 @@ class PartitionFeed:
     """The offset at which the log had nothing, if that led to a reset."""
     leader_epoch: int = UNKNOWN_EPOCH
     """The leader's, as metadata have it."""
+    youngest_epoch: int = UNKNOWN_EPOCH
+    """The highest that metadata have had: a leader of another may be cut off."""
     is_doubted: bool = False
-    """True while only a leader is known that is older than what was read."""
+    """True while only a leader is known that is older than another was."""
     is_believed: bool = False
     """True if no broker knows of a younger one."""
     suspected: Divergence | None = None
@@ -257,6 +259,12 @@ class PartitionFeed:
         position = self.position
         return position is not None and position not in (self.committed, self.start_position)
 
+    def note_leader(self, epoch: int) -> None:
+        """Note the epoch of the leader, as metadata have it."""
+        self.leader_epoch = epoch
+        # What is read may carry none (fault strangers-82, was: UNKNOWN_EPOCH).
+        self.youngest_epoch = max(self.youngest_epoch, epoch)
+
     def know_epoch(self, offset: int, epoch: int) -> None:
         """Note the leader epoch of the record before the first offset."""
         self.epochs = EpochTrail.behind(offset, epoch)
@@ -291,6 +299,7 @@ class PartitionFeed:
         self.fetch_offset = None
         self.epochs.clear()
         self.is_doubted = self.is_believed = False
+        self.youngest_epoch = self.leader_epoch
 
     def part(self, offset: int, divergence: Divergence) -> None:
         """Go back to where the log and what was read of it up to `offset` part."""

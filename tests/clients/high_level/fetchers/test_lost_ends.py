@@ -243,6 +243,28 @@ def test_a_leader_that_is_older_than_what_was_read_is_not_believed_at_once(
     assert any(text.startswith(OUT_OF_RANGE) for text in caplog.messages)
 
 
+@pytest.mark.fault("strangers-82")
+def test_a_leader_that_is_older_than_another_is_not_believed_where_nothing_was_read() -> None:
+    """Offsets in ZooKeeper have no epochs."""
+
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "smallest"})
+        work.broker.logs[P0] = (0, 20)
+        feed = work.feed(P0, 30)
+        feed.note_leader(3)
+        feed.note_leader(2)
+        async with work:
+            await asyncio.sleep(2 * WAIT_S)
+            assert (work.given_back, feed.is_doubted) == ([feed], True)
+        feed.is_believed = True
+        async with work:
+            work.fetcher.add(feed)
+            assert await offsets(feed, 20) == list(range(20))
+            assert feed.youngest_epoch == 2
+
+    play(scene)
+
+
 @pytest.mark.fault("strangers-60")
 def test_a_log_that_is_shorter_without_a_later_leader_is_another_one(
     caplog: pytest.LogCaptureFixture,
