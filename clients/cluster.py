@@ -46,6 +46,10 @@ SOON_S = 10.0
 """Time after which an error comes early enough to need no word before."""
 
 T = TypeVar("T")
+
+DOUBT_S = 300.0
+"""Time after which an older state of a topic counts though not all brokers respond: some may be
+out of this client's reach."""
 FindBrokers = Callable[[], Awaitable[list[str]]]
 """Returns addresses of brokers from another source; raises NoBrokersAvailable."""
 
@@ -119,6 +123,9 @@ class Cluster:
 
         # Topics of the last response, None for all: what a waiting caller may share.
         self._refreshed_topics: frozenset[str] | None = frozenset()
+
+        # Topics of which brokers tell nothing but an older state, on the loop's clock.
+        self._doubted_since: dict[str, float] = {}
 
         # Brokers read from ZooKeeper, and the time before which it is not read again.
         self._registered: list[BrokerEndpoint] = []
@@ -194,6 +201,7 @@ class Cluster:
                 if has_all:
                     self._refreshed_at = self._tried_at
                 self.known.learn_brokers(self.view.brokers, response.cluster_id)
+                await self._settle_doubts()
             self._refreshes += 1
             self._refreshed_topics = names
             self._awaited_topics -= self._awaited_topics if names is None else names
@@ -201,26 +209,48 @@ class Cluster:
     async def ask_each_broker(self, topics: Collection[str]) -> bool:
         """Ask each broker about topics; return whether all of them respond and know these topics.
 
-        The view has the youngest leaders that any of them knows.
+        The view has then what the one that knows best tells, older or not; otherwise what is known
+        of younger leaders stays, for one that does not respond may be such a leader.
         """
         names = [MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
 
-        async def ask(broker: BrokerEndpoint) -> bool:
+        async def ask(broker: BrokerEndpoint) -> MetadataResponse | None:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     connection = await self._connections.to(broker, "metadata")
                     response: MetadataResponse = await connection.call(request)
             except (KgroupError, TimeoutError):
-                return False
-            if not response.brokers:
-                return False
-            # However many know of older leaders alone, the one that knows better counts.
-            self.view = attrs.evolve(self.view, older={}).updated(response, whole=False)
-            return not any(topic.error_code for topic in response.topics)
+                return None
+            return response if response.brokers else None
 
         answers = await asyncio.gather(*map(ask, list(self.brokers.values())))
-        return bool(answers) and all(answers)
+        responses = [answer for answer in answers if answer is not None]
+        have_all_responded = (
+            bool(answers)
+            and len(responses) == len(answers)
+            and not any(topic.error_code for answer in responses for topic in answer.topics)
+        )
+
+        view = self.view.without(topics) if have_all_responded else self.view
+        for response in responses:
+            # However many know of older leaders alone, the one that knows better counts.
+            view = attrs.evolve(view, older={}).updated(response, whole=False)
+        self.view = view
+        return have_all_responded
+
+    async def _settle_doubts(self) -> None:
+        """Find out whether topics whose state is older, time and again, were created again."""
+        doubtful = self.view.find_doubtful()
+        if not doubtful:
+            return
+        # A leader that is deposed acknowledges what is lost later (fault strangers-83).
+        have_all_responded = await self.ask_each_broker(doubtful)
+        now_s = _now()
+        self._doubted_since = {name: self._doubted_since.get(name, now_s) for name in doubtful}
+        long = {name for name, since_s in self._doubted_since.items() if now_s - since_s > DOUBT_S}
+        if long and not have_all_responded:
+            self.view = self.view.without(long)
 
     async def refresh_unless_just_read(self, topics: Iterable[str]) -> None:
         """Refresh these topics, unless that would have to wait. Raises as `refresh`."""

@@ -1,6 +1,6 @@
 """The cluster as described by metadata: a snapshot, and its update by a response."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -13,7 +13,7 @@ from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 
 MOST_OLDER = 5
-"""Number of consecutive responses with an older state of a topic before that state is accepted.
+"""Number of consecutive responses with an older state of a topic before each broker is asked.
 
 A broker that has fallen behind must not lead a client back to a deposed leader, which may not know
 that yet, and would acknowledge records that are lost later. But a topic that was deleted and
@@ -90,6 +90,17 @@ class ClusterView:
         text = f"{partition}: {self.why_leaderless(partition)}"
         return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, text, ApiKey.METADATA)
 
+    def find_doubtful(self) -> frozenset[str]:
+        """Return the topics of which each broker is to be asked now."""
+        return frozenset(name for name, times in self.older.items() if times % MOST_OLDER == 0)
+
+    def without(self, names: Collection[str]) -> "ClusterView":
+        """Return the view without what is known of some topics."""
+        topics = {name: known for name, known in self.topics.items() if name not in names}
+        leaders = {p: leader for p, leader in self.leaders.items() if p.topic not in names}
+        older = {name: times for name, times in self.older.items() if name not in names}
+        return attrs.evolve(self, topics=topics, leaders=leaders, older=older)
+
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """Return the view after a response; a `whole` response has all topics.
 
@@ -113,7 +124,7 @@ class ClusterView:
             if code is ErrorCode.NONE or topic.partitions:
                 received = _partitions(topic)
 
-                # An older state counts after MOST_OLDER responses: the topic was created again.
+                # An older state does not count: it is found out whether it is of another topic.
                 known = self.topics.get(topic.name, {})
                 if topic.topic_id != NO_TOPIC_ID:
                     # With another id it is another topic, and nothing of it is older.
@@ -122,10 +133,8 @@ class ClusterView:
                     ids[topic.name] = topic.topic_id
                 newest = _newest(known, received)
                 times = self.older.get(topic.name, 0) + 1
-                if newest == received or times == MOST_OLDER:
-                    topics[topic.name] = received
-                else:
-                    topics[topic.name] = newest
+                topics[topic.name] = newest
+                if newest != received:
                     older[topic.name] = times
             elif topic.name in self.topics:
                 topics[topic.name] = self.topics[topic.name]

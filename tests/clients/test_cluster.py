@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from clients.cluster import Cluster
+from clients.cluster_view import MOST_OLDER
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, DeadlineExceeded, NoBrokersAvailable
 from protocol.api_key import ApiKey
@@ -429,6 +430,7 @@ def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
 
 
 @pytest.mark.fault("strangers-80")
+@pytest.mark.fault("strangers-83")
 def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
     async def scenario() -> None:
         async with (
@@ -463,8 +465,18 @@ def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
             assert await cluster.ask_each_broker(["t"])
             assert cluster.view.leader_epoch(P0) == 4
 
+            # A broker that is away may be the younger leader, however often others are asked.
             second.answers[ApiKey.METADATA] = HANG_UP
             assert not await cluster.ask_each_broker(["t"])
+            for _ in range(3 * MOST_OLDER):
+                await cluster.refresh(["t"])
+            assert cluster.view.leader_epoch(P0) == 4
+
+            # It is back, and knows no more of it: the topic was created again.
+            second.answers[ApiKey.METADATA] = telling(second, 3)
+            for _ in range(MOST_OLDER + 1):
+                await cluster.refresh(["t"])
+            assert cluster.view.leader_epoch(P0) == 3
             await cluster.close()
 
     run_in_own_time(scenario())

@@ -95,7 +95,8 @@ def test_what_a_response_does_not_name_keeps_its_error_and_how_often_it_was_olde
     view = told(ill, before, *[again] * (MOST_OLDER - 1))
     assert view.errors == {"u": ErrorCode.LEADER_NOT_AVAILABLE}
     view = view.updated(response(topic("v", 1)), whole=False)
-    assert view.updated(response(again), whole=False).leaders[TopicPartition("t", 0)] == 1
+    assert view.find_doubtful() == frozenset()
+    assert view.updated(response(again), whole=False).find_doubtful() == {"t"}
     assert view.updated(response(), whole=True) == ClusterView().updated(response(), whole=True)
 
 
@@ -124,9 +125,12 @@ def test_within_an_epoch_and_from_brokers_that_tell_none_the_last_word_counts() 
 
 def test_a_topic_that_was_made_again_is_believed_when_it_has_been_told_often_enough() -> None:
     before, again = topic("t", 2, 2, epoch=5), topic("t", 1, epoch=0)
-    assert told(before, *[again] * (MOST_OLDER - 1)).leaders[TopicPartition("t", 0)] == 2
-    assert told(before, *[again] * MOST_OLDER).leaders == {TopicPartition("t", 0): 1}
-    assert told(before, *[again] * (MOST_OLDER - 1), before, again).leaders == told(before).leaders
+    view = told(before, *[again] * 10 * MOST_OLDER)
+    assert (view.leaders[TopicPartition("t", 0)], view.find_doubtful()) == (2, {"t"})
+    assert view.without({"t"}).updated(response(again), whole=False).leaders == {
+        TopicPartition("t", 0): 1
+    }
+    assert not told(before, *[again] * (MOST_OLDER - 1), before, again).find_doubtful()
 
 
 def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:
