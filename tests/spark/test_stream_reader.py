@@ -207,6 +207,16 @@ def test_a_partition_that_came_before_the_restart_of_a_failed_first_batch_is_rea
     assert topic.reader().initialOffset() == {"t": {"0": 100, "1": 50, "2": 3}}
 
 
+@pytest.mark.fault("strangers-84")
+def test_another_query_that_asks_for_more_begins_where_it_asks(topic: Topic) -> None:
+    """The one before it may have been tried with `latest`, and have had nothing to read."""
+    topic.reader(startingOffsets="latest").initialOffset()
+    begin = topic.reader(startingOffsets="earliest").initialOffset()
+    assert begin == place(0, 10)
+    # One that asks for less may be the same after a failure: it repeats, and loses nothing.
+    assert topic.reader(startingOffsets="latest").initialOffset() == begin
+
+
 def test_the_group_says_where_to_begin_and_what_it_does_not_know_begins_at_the_earliest(
     topic: Topic,
 ) -> None:
