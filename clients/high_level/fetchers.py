@@ -230,6 +230,9 @@ class BrokerFetcher:
         if lost := [feed for feed in ready if feed.fetch_offset is None]:
             await self._reset(connection, lost)
 
+        if suspicious := [feed for feed in ready if feed.is_suspected_from_start]:
+            await self._find_starts(connection, suspicious)
+
         # Look again: feeds may have moved, and streams filled, during the reset.
         fetchable = {
             feed.partition: _Asked.about(feed, feed.fetch_offset)
@@ -313,11 +316,11 @@ class BrokerFetcher:
                 feed.is_doubted = True
                 # It may be cut off, and not know of others (fault strangers-65).
                 self._drop([feed])
-            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.suspected is not None or (
-                asked.last_epoch >= 0 and not asked.is_of_older
-            ):
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.suspected is not None:
+                # The log begins behind it by now (fault strangers-85, was: None).
+                feed.suspected = Divergence(asked.suspected.epoch, EARLIEST_TIME)
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.last_epoch >= 0 and not asked.is_of_older:
                 # A log may know nothing of the epoch, and have the offset.
-                feed.suspected = None
                 feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 reset = self.config.auto_offset_reset
@@ -451,6 +454,17 @@ class BrokerFetcher:
             if time == LATEST_TIME:
                 # What comes until the next commit would be lost with us (fault strangers-27).
                 self.placed()
+
+    async def _find_starts(self, connection: Connection, feeds: list[PartitionFeed]) -> None:
+        """Find where logs begin that may have others than what was read."""
+        times = {feed.partition: EARLIEST_TIME for feed in feeds}
+        responses = listed_offsets(await connection.call(list_offsets_request(times)))
+        for feed in filter(self._is_ours, feeds):
+            response = responses.get(feed.partition)
+            if response is None or response.error_code or feed.suspected is None:
+                self._drop([feed])
+            else:
+                feed.suspected = Divergence(feed.suspected.epoch, response.offset)
 
     def give_up(self) -> None:
         """Give all partitions back to the leader finder."""

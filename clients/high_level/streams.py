@@ -25,6 +25,7 @@ from clients.own_loop import OwnLoop
 from clients.serializers import Decoder, bytes_decoder
 from protocol.frozen import frozen
 from protocol.records.record_run import Row
+from protocol.special_values import EARLIEST_TIME
 from protocol.stalls import PUT_OFF_S, STALL_S
 from protocol.topic_partition import TopicPartition
 
@@ -258,6 +259,11 @@ class PartitionFeed:
         """Return whether messages were consumed that, as far as we know, are not committed."""
         position = self.position
         return position is not None and position not in (self.committed, self.start_position)
+
+    @property
+    def is_suspected_from_start(self) -> bool:
+        """Return whether the log may have others from its start on, wherever that is."""
+        return self.suspected is not None and self.suspected.end_offset == EARLIEST_TIME
 
     def note_leader(self, epoch: int) -> None:
         """Note the epoch of the leader, as metadata have it."""

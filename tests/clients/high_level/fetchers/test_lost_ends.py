@@ -173,6 +173,23 @@ def test_who_read_an_epoch_that_the_log_never_had_goes_back_to_its_begin(is_read
     play(scene)
 
 
+@pytest.mark.fault("strangers-85")
+def test_a_log_that_begins_behind_the_place_by_now_is_read_from_its_start() -> None:
+    async def scene() -> None:
+        work = Scene(**{"auto.offset.reset": "largest"})
+        epochs(work, (0, 0), (1, 10))
+        feed = work.feed(P0, 0)
+        async with work:
+            assert await offsets(feed, 30) == list(range(30))
+            feed.leader_epoch = 2
+            await asyncio.sleep(2 * WAIT_S)
+            work.broker.logs[P0] = (20, 60)
+            epochs(work, (0, 0), (2, 50))
+            assert await offsets(feed, 40) == list(range(20, 60))
+
+    play(scene)
+
+
 @pytest.mark.fault("strangers-76")
 @pytest.mark.parametrize("policy", ["smallest", "none"])
 def test_an_epoch_that_compaction_took_is_no_loss(
