@@ -319,7 +319,7 @@ class BrokerFetcher:
             case ErrorCode.OFFSET_OUT_OF_RANGE if asked.suspected is not None:
                 # The log begins behind it by now (fault strangers-85, was: None).
                 feed.suspected = Divergence(asked.suspected.epoch, EARLIEST_TIME)
-            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.last_epoch >= 0 and not asked.is_of_older:
+            case ErrorCode.OFFSET_OUT_OF_RANGE if asked.last_epoch >= 0:
                 # A log may know nothing of the epoch, and have the offset.
                 feed.epochs.clear()
             case ErrorCode.OFFSET_OUT_OF_RANGE:
