@@ -235,20 +235,23 @@ class Cluster:
         view = self.view.without(topics) if have_all_responded else self.view
         for response in responses:
             # However many know of older leaders alone, the one that knows better counts.
-            view = attrs.evolve(view, older={}).updated(response, whole=False)
+            older = {name: times for name, times in view.older.items() if name not in topics}
+            view = attrs.evolve(view, older=older).updated(response, whole=False)
         self.view = view
         return have_all_responded
 
     async def _settle_doubts(self) -> None:
         """Find out whether topics whose state is older, time and again, were created again."""
+        now_s = _now()
+        self._doubted_since = {
+            name: self._doubted_since.get(name, now_s) for name in self.view.older
+        }
         doubtful = self.view.find_doubtful()
         if not doubtful:
             return
         # A leader that is deposed acknowledges what is lost later (fault strangers-83).
         have_all_responded = await self.ask_each_broker(doubtful)
-        now_s = _now()
-        self._doubted_since = {name: self._doubted_since.get(name, now_s) for name in doubtful}
-        long = {name for name, since_s in self._doubted_since.items() if now_s - since_s > DOUBT_S}
+        long = {name for name in doubtful if now_s - self._doubted_since[name] > DOUBT_S}
         if long and not have_all_responded:
             self.view = self.view.without(long)
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from clients.cluster import Cluster
+from clients.cluster import DOUBT_S, Cluster
 from clients.cluster_view import MOST_OLDER
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, DeadlineExceeded, NoBrokersAvailable
@@ -480,3 +480,36 @@ def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
             await cluster.close()
 
     run_in_own_time(scenario())
+
+
+async def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None:
+    clock = [0.0]
+
+    async with ScriptedBroker({"t": 1}, node_id=1) as broker:
+
+        def telling(epoch: int) -> Any:
+            def answer(request: Any) -> Any:
+                whole: MetadataResponse = broker.metadata(request)
+                (topic,) = whole.topics
+                told = attrs.evolve(topic.partitions[0], leader_epoch=epoch)
+                away = attrs.evolve(whole.brokers[0], node_id=2, port=1)
+                return MetadataResponse(
+                    brokers=[*whole.brokers, away],
+                    topics=[attrs.evolve(topic, partitions=[told])],
+                )
+
+            return answer
+
+        broker.answers[ApiKey.METADATA] = telling(4)
+        cluster = cluster_of(broker)
+        await cluster.refresh(["t"])
+        broker.answers[ApiKey.METADATA] = telling(3)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("clients.cluster._now", lambda: clock[0])
+            for clock[0] in (0.0, DOUBT_S - 1, DOUBT_S + 1):
+                assert cluster.view.leader_epoch(P0) == 4
+                for _ in range(MOST_OLDER + 1):
+                    cluster._tried_at = float("-inf")
+                    await cluster.refresh(["t"])
+        assert cluster.view.leader_epoch(P0) == 3
+        await cluster.close()
