@@ -65,6 +65,7 @@ ZOOKEEPER_GROUPS: Calls = {
     "facts": lambda groups: groups.facts(["g", "h"]),
     "owners": lambda groups: groups.owners("g"),
     "offsets": lambda groups: groups.offsets(["g"]),
+    "migration_modes": lambda groups: groups.migration_modes(["g"]),
 }
 AT_A_COORDINATOR = ("create_message_streams", "commit_offsets", "committed", "seek")
 """Calls whose way is another one there."""
