@@ -163,14 +163,11 @@ class ZooKeeperGroups:
         def read_mode(data: bytes | None, _: Stat, path: str) -> str | None:
             return None if data is None else GroupMigration.decode(data, path).mode.value
 
-        return await self._read_all(
-            {
-                group: GroupMigration.path(group)
-                for group in groups
-                if ConsumerGroup.can_hold(group)
-            },
-            read_mode,
-        )
+        paths = {
+            group: GroupMigration.path(group) for group in groups if ConsumerGroup.can_hold(group)
+        }
+        with from_zookeeper():
+            return await self._read_all(paths, read_mode)
 
     async def _read_storage(self, nodes: Mapping[str, _Nodes | None]) -> dict[str, str | None]:
         """Return the mode of each group's migration, or the settings that all members agree on."""

@@ -94,12 +94,9 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
 
         with heeding_interrupts(several=len(group_ids) > 1) as interrupts:
             for group_id in interrupts.until_asked(group_ids):
-                has_migration = await is_migrated(sessions, group_id)
                 stores, errors = await delete_from_stores(
                     sessions, group_id, has_brokers=has_brokers
                 )
-                if has_migration and "zookeeper" in stores:
-                    say(f"note: {group_id}: its migration is deleted with it", err=True)
                 items += [{"group": group_id, "store": store} for store in stores]
                 failures += errors
                 if stores:
@@ -125,10 +122,13 @@ async def delete_from_stores(
     # ZooKeeper first: a coordinator cannot see the members that register there.
     if sessions.zk is not None:
         try:
+            has_migration = await is_migrated(sessions, group_id)
             if await delete_group(sessions.zk, group_id):
                 stores.append("zookeeper")
+                if has_migration:
+                    say(f"note: {group_id}: its migration is deleted with it", err=True)
         # The group has, or may have, members in ZooKeeper. They need Kafka's offsets.
-        except (ApiError, ZkError) as error:
+        except (KgroupError, ZkError) as error:
             return stores, [Failure.of(f"{group_id} in zookeeper", error)]
 
     if has_brokers:

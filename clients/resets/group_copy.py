@@ -7,7 +7,7 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
-from clients.errors import BrokerError, DeadlineExceeded, KgroupError
+from clients.errors import BrokerError, DeadlineExceeded, KgroupError, from_zookeeper
 from clients.first_timestamps import FirstRecords, read_first_records
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
@@ -98,7 +98,8 @@ async def is_migrated(sessions: Sessions, group_id: str) -> bool:
     """Return whether the group has a migration, be it finalized, which its members follow."""
     if sessions.zk is None or not ConsumerGroup.can_hold(group_id):
         return False
-    return await sessions.zk.exists(GroupMigration.path(group_id)) is not None
+    with from_zookeeper():
+        return await sessions.zk.exists(GroupMigration.path(group_id)) is not None
 
 
 def _stores_of_copy(
