@@ -128,7 +128,7 @@ async def delete_from_stores(
                 if has_migration:
                     say(f"note: {group_id}: its migration is deleted with it", err=True)
         # The group has, or may have, members in ZooKeeper. They need Kafka's offsets.
-        except (KgroupError, ZkError) as error:
+        except (ApiError, KgroupError, ZkError) as error:
             return stores, [Failure.of(f"{group_id} in zookeeper", error)]
 
     if has_brokers:
