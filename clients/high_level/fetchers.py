@@ -62,9 +62,12 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 
 @frozen
 class _Asked:
-    """The question about a partition. `leader_epoch` is that of the leader as we know it,
-    `last_epoch` that of the record before `offset`; -1: it is not told. With `suspected` the
-    question is what the log has there, below `offset`."""
+    """It has what was asked about a partition.
+
+    `leader_epoch` is that of the leader as we know it, `last_epoch` that of the record before
+    `offset`; -1: it is not told. With `suspected` the question is what the log has there, below
+    `offset`.
+    """
 
     feed: PartitionFeed
     offset: int

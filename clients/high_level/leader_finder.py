@@ -140,7 +140,7 @@ class LeaderFinder:
             topics = {feed.partition.topic for feed in doubted}
             have_all_responded = await self.cluster.ask_each_broker(topics)
             for feed in doubted:
-                # (fault strangers-80, was: True)
+                # No time would be long enough (fault strangers-80, was: True).
                 feed.is_believed = have_all_responded
 
     def _follow_leaders(self) -> None:

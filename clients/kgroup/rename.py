@@ -121,9 +121,8 @@ def deletions_of(facts: GroupFacts, *, has_migration: bool = False) -> list[Offs
     A migration ends with the group: of one that has it both stores are said to have had what
     counts, and no more, so that an undo brings that back wherever members look then.
     """
-    # What was left in the other store did not count (fault strangers-77, was: False).
-    is_everywhere = has_migration
-    if is_everywhere:
+    # What was left in the other store did not count (fault strangers-77).
+    if has_migration:
         return [
             OffsetChange(partition, store, kept_by(store, committed), None)
             for partition, committed in current_offsets(facts).items()

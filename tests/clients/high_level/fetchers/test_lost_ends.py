@@ -32,6 +32,13 @@ def place_at(work: Scene, offset: int, epoch: int, *, leader_epoch: int) -> Part
     return feed
 
 
+async def read_until_election(feed: PartitionFeed, count: int) -> None:
+    """Read so many messages, and have metadata name a leader of epoch 2."""
+    assert await offsets(feed, count) == list(range(count))
+    feed.leader_epoch = 2
+    await asyncio.sleep(2 * WAIT_S)
+
+
 @pytest.mark.fault("strangers-45")
 def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
     caplog: pytest.LogCaptureFixture,
@@ -41,9 +48,7 @@ def test_the_messages_that_took_the_offsets_of_lost_ones_are_read(
         epochs(work, (0, 0), (1, 10))
         feed = work.feed(P0, 0)
         async with work:
-            assert await offsets(feed, 30) == list(range(30))
-            feed.leader_epoch = 2
-            await asyncio.sleep(2 * WAIT_S)
+            await read_until_election(feed, 30)
             lose_end(work)
             assert await offsets(feed, 20) == list(range(20, 40))
             await asyncio.sleep(2 * WAIT_S)
@@ -78,9 +83,7 @@ def test_messages_in_hand_from_before_the_lost_ones_are_not_skipped() -> None:
         epochs(work, (0, 0), (1, 10))
         feed = work.feed(P0, 0)
         async with work:
-            assert await offsets(feed, 5) == list(range(5))
-            feed.leader_epoch = 2
-            await asyncio.sleep(2 * WAIT_S)
+            await read_until_election(feed, 5)
             lose_end(work)
             await asyncio.sleep(2 * WAIT_S)
             # Of ten messages four are consumed; up to 20 the log is the same.
@@ -161,9 +164,7 @@ def test_who_read_an_epoch_that_the_log_never_had_goes_back_to_its_begin(is_read
         feed = work.feed(P0, 0) if is_read else place_at(work, 30, 1, leader_epoch=2)
         async with work:
             if is_read:
-                assert await offsets(feed, 30) == list(range(30))
-            feed.leader_epoch = 2
-            await asyncio.sleep(2 * WAIT_S)
+                await read_until_election(feed, 30)
             work.broker.logs[P0] = (0, 60)
             epochs(work, (0, 0), (2, 50))
             # Who has only committed does not know where the epoch began.
@@ -180,9 +181,7 @@ def test_a_log_that_begins_behind_the_place_by_now_is_read_from_its_start() -> N
         epochs(work, (0, 0), (1, 10))
         feed = work.feed(P0, 0)
         async with work:
-            assert await offsets(feed, 30) == list(range(30))
-            feed.leader_epoch = 2
-            await asyncio.sleep(2 * WAIT_S)
+            await read_until_election(feed, 30)
             work.broker.logs[P0] = (20, 60)
             epochs(work, (0, 0), (2, 50))
             assert await offsets(feed, 40) == list(range(20, 60))
@@ -309,9 +308,7 @@ def test_what_is_handed_out_has_the_epoch_with_which_it_was_read() -> None:
         epochs(work, (0, 0), (1, 10))
         feed = work.feed(P0, 0)
         async with work:
-            assert await offsets(feed, 11) == list(range(11))
-            feed.leader_epoch = 2
-            await asyncio.sleep(2 * WAIT_S)
+            await read_until_election(feed, 11)
             work.broker.logs[P0] = (0, 40)
             epochs(work, (0, 0), (2, 10))
             await asyncio.sleep(2 * WAIT_S)
