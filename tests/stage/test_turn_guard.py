@@ -6,9 +6,11 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from tests.broker.replication.replicas import AtOnce
 from tests.stage import turn_guard
 from tests.stage.bytecodes import bytecodes_of
 from tests.stage.clock import ImpatientLoop, OwnTimeLoop, VirtualTimeLoop
@@ -61,6 +63,16 @@ def test_work_that_is_slowed_by_the_counting_of_its_bytecodes_does_not_count() -
 
     asyncio.run(counting())
     assert bytecodes_of(lambda: asyncio.run(computing(turn_guard.LONGEST_TURN_S * 1.1))) > 0
+    assert turn_guard.complaint("tests/some_test.py::test") is None
+
+
+def test_work_in_place_of_a_thread_does_not_count_wherever_it_is_asked_for() -> None:
+    async def asking() -> None:
+        submit = partial(AtOnce().submit, compute, turn_guard.LONGEST_TURN_S * 1.1)
+        submit().result()
+        bytecodes_of(lambda: submit().result())
+
+    asyncio.run(asking())
     assert turn_guard.complaint("tests/some_test.py::test") is None
 
 

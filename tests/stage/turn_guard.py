@@ -2,7 +2,7 @@
 
 Whatever a loop does for so long, its other clients wait. What counts is the processor time of the
 loop's own thread, so that a busy machine fails no test; less what it collected of garbage, which is
-that of all tests before, and found among all that they have left, and less what it did `slowed`.
+that of all tests before, and found among all that they have left, and less what is `uncounted`.
 Loops made by `asyncio.run` and `asyncio.Runner` are guarded by the policy that `conftest.py` sets;
 those with a clock of their own are GuardedLoops too.
 """
@@ -56,30 +56,35 @@ _garbage = _Garbage()
 gc.callbacks.append(_garbage.note)
 
 
-class _Slowed(threading.local):
-    """What this thread has spent on work that was slowed."""
+class _Uncounted(threading.local):
+    """What this thread has spent on work that does not count."""
 
     spent_s = 0.0
     began_s: float | None = None
 
 
-_slowed = _Slowed()
+_uncounted = _Uncounted()
 
 
 @contextlib.contextmanager
-def slowed() -> Iterator[None]:
-    """Do not count the block: it is being measured, and takes many times as long for that."""
-    _slowed.began_s = time.thread_time()
+def uncounted() -> Iterator[None]:
+    """Do not count the block: it is a thread's work, or is slowed because it is being measured."""
+    if _uncounted.began_s is not None:
+        # The block around this one goes on.
+        yield
+        return
+
+    _uncounted.began_s = time.thread_time()
     try:
         yield
     finally:
-        _slowed.spent_s += time.thread_time() - _slowed.began_s
-        _slowed.began_s = None
+        _uncounted.spent_s += time.thread_time() - _uncounted.began_s
+        _uncounted.began_s = None
 
 
 def _worked_s() -> float:
-    now_s = time.thread_time() if _slowed.began_s is None else _slowed.began_s
-    return now_s - _garbage.collected_s - _slowed.spent_s
+    now_s = time.thread_time() if _uncounted.began_s is None else _uncounted.began_s
+    return now_s - _garbage.collected_s - _uncounted.spent_s
 
 
 class GuardedSelector(selectors.DefaultSelector):
