@@ -1,6 +1,7 @@
 """The blocking twins of all clients raise KgroupErrors too."""
 
 import asyncio
+import inspect
 import queue
 import socket
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from clients import blocking
+from clients.admin import LATEST_TIME
 from clients.errors import KgroupError, ZooKeeperError
 from groups.zookeeper.filters import Whitelist
 from tests.clients.errors.tried_calls import (
@@ -20,9 +22,11 @@ from tests.clients.errors.tried_calls import (
     IMPATIENT,
     MEMBER,
     OLD_PRODUCER,
+    P0,
     PRODUCER,
     SIMPLE_CONSUMER,
     TRANSACTIONS,
+    encoded_batch,
     tree_with,
 )
 from tests.clients.lying_broker import (
@@ -60,9 +64,17 @@ def broker_in_a_thread(lie: Lie) -> Iterator[str]:
 
 
 def blocking_outcomes(client: Any, calls: Mapping[str, Callable[[Any], Any]]) -> None:
-    for call in calls.values():
+    for name, call in calls.items():
         with suppress(KgroupError):
-            call(client)
+            assert not inspect.isawaitable(call(client)), f"{name} was not tried"
+
+
+def encoded(producer: Any) -> None:
+    builder, delivery = encoded_batch()
+    producer.send_batch(P0, builder, delivery)
+    producer.flush()
+    if delivery.error is not None:
+        raise delivery.error
 
 
 def in_transaction(producer: Any) -> None:
@@ -79,6 +91,7 @@ def test_the_blocking_twins_raise_kgroup_errors_too(lie: Lie) -> None:
         **PRODUCER,
         "send": lambda producer: producer.send("t", b"v").result(5),
         "send_many": lambda producer: producer.send_many("t", [b"v", b"w"]).result(5),
+        "send_batch": encoded,
     }
     with broker_in_a_thread(lie) as bootstrap:
         settings = {"bootstrap.servers": bootstrap, **IMPATIENT}
@@ -99,9 +112,27 @@ def test_the_blocking_twins_raise_kgroup_errors_too(lie: Lie) -> None:
             blocking_outcomes(producer, {**TRANSACTIONS, "transaction": in_transaction, **sending})
 
 
+def joined(connector: Any) -> Any:
+    """Join, and wait for a message."""
+    with suppress(KgroupError):
+        next(connector.create_message_streams({"t": 1})["t"][0])
+    return connector
+
+
+def tried_where_it_has_joined(act: Callable[[Any, Any], None]) -> Callable[[Any], None]:
+    """Join, and do something with what is ours by then."""
+    return lambda c: act(joined(c), c.assignment())
+
+
 BLOCKING_CONNECTOR: Mapping[str, Callable[[Any], Any]] = {
     **CONNECTOR,
     "group_metadata": lambda c: c.group_metadata(),
+    "assignment": lambda c: c.assignment(),
+    "position": tried_where_it_has_joined(lambda c, ours: [c.position(p) for p in ours]),
+    "seek_to_committed": lambda c: joined(c).seek_to_committed(),
+    "pause": tried_where_it_has_joined(lambda c, ours: c.pause(*ours)),
+    "resume": tried_where_it_has_joined(lambda c, ours: c.resume(*ours)),
+    "seek": tried_where_it_has_joined(lambda c, ours: [c.seek(p, LATEST_TIME) for p in ours]),
     "set_consumer_rebalance_listener": lambda c: c.set_consumer_rebalance_listener(None),
     "create_message_streams": lambda c: next(c.create_message_streams({"t": 1})["t"][0]),
     "create_message_streams_by_filter": lambda c: next(

@@ -87,11 +87,16 @@ async def await_delivery(delivery: Awaitable[asyncio.Future[Any]]) -> Any:
     return await (await delivery)
 
 
-async def send_encoded(producer: Producer, value: bytes) -> None:
-    """Send a batch that is encoded already; raise what its delivery ends with."""
+def encoded_batch() -> tuple[BatchBuilder, SharedDelivery]:
+    """Return a batch of one record, and what is told how its delivery ends."""
     builder = BatchBuilder()
-    builder.try_append(1_000, None, value)
-    delivery = SharedDelivery(1)
+    builder.try_append(1_000, None, b"v")
+    return builder, SharedDelivery(1)
+
+
+async def send_encoded(producer: Producer) -> None:
+    """Send a batch that is encoded already; raise what its delivery ends with."""
+    builder, delivery = encoded_batch()
     await producer.send_batch(P0, builder, cast(Delivery, delivery))
     await producer.flush()
     if delivery.error is not None:
@@ -187,7 +192,7 @@ PRODUCER: Calls = {
     "send_many": lambda producer: await_delivery(
         producer.send_many("t", [b"v", b"w"], [b"k", None])
     ),
-    "send_batch": lambda producer: send_encoded(producer, b"v"),
+    "send_batch": send_encoded,
     "partitions": lambda producer: producer.partitions("t"),
     "flush": lambda producer: producer.flush(),
 }
