@@ -15,10 +15,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-import attrs
-
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
 from clients.config import ClusterConfig
+from clients.doubts import Doubts
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
@@ -47,9 +46,6 @@ SOON_S = 10.0
 
 T = TypeVar("T")
 
-DOUBT_S = 300.0
-"""Time after which an older state of a topic counts though not all brokers respond: some may be
-out of this client's reach."""
 FindBrokers = Callable[[], Awaitable[list[str]]]
 """Returns addresses of brokers from another source; raises NoBrokersAvailable."""
 
@@ -124,8 +120,7 @@ class Cluster:
         # Topics of the last response, None for all: what a waiting caller may share.
         self._refreshed_topics: frozenset[str] | None = frozenset()
 
-        # Topics of which brokers tell nothing but an older state, on the loop's clock.
-        self._doubted_since: dict[str, float] = {}
+        self._doubts = Doubts(self._ask_each_broker, self._give_up)
 
         # Brokers read from ZooKeeper, and the time before which it is not read again.
         self._registered: list[BrokerEndpoint] = []
@@ -206,54 +201,79 @@ class Cluster:
             self._refreshed_topics = names
             self._awaited_topics -= self._awaited_topics if names is None else names
 
-    async def ask_each_broker(self, topics: Collection[str]) -> bool:
-        """Ask each broker about topics; return whether all of them respond and know these topics.
+    async def settle(self, topics: Collection[str]) -> frozenset[str]:
+        """Find out whether leaders that are older than others were are right.
 
-        The view has then what the one that knows best tells, older or not; otherwise what is known
-        of younger leaders stays, for one that does not respond may be such a leader.
+        Each broker is asked about these topics. Returns those that were created again, as far as
+        can be told: all brokers that may lead them respond, and the view has what the one that
+        knows best tells. One that does not respond may be a younger leader.
         """
+        return await self._doubts.settle(topics)
+
+    async def _ask_each_broker(self, topics: frozenset[str]) -> frozenset[str]:
+        """Ask each broker about topics; return those of which all that may lead have responded."""
         names = [MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        responses: dict[int, MetadataResponse] = {}
 
-        async def ask(broker: BrokerEndpoint) -> MetadataResponse | None:
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    connection = await self._connections.to(broker, "metadata")
-                    response: MetadataResponse = await connection.call(request)
-            except (KgroupError, TimeoutError):
-                return None
-            return response if response.brokers else None
+        async def ask(broker: BrokerEndpoint) -> None:
+            with suppress(KgroupError):
+                connection = await self._connections.to(broker, "metadata")
+                response: MetadataResponse = await connection.call(request)
+                # A broker that has just started knows no brokers.
+                if response.brokers:
+                    responses[broker.node_id] = response
+                    self._learn_of(topics, response)
 
-        answers = await asyncio.gather(*map(ask, list(self.brokers.values())))
-        responses = [answer for answer in answers if answer is not None]
-        have_all_responded = (
-            bool(answers)
-            and len(responses) == len(answers)
-            and not any(topic.error_code for answer in responses for topic in answer.topics)
+        questions = {node: asyncio.create_task(ask(b)) for node, b in self.brokers.items()}
+        if not questions:
+            return frozenset()
+        try:
+            await asyncio.wait(questions.values(), timeout=PATIENCE_S)
+            # Those that count may be far away, and log in first (fault strangers-88, was: {}).
+            awaited = {questions[node] for node in self._may_lead(topics) & questions.keys()}
+            if awaited:
+                await asyncio.wait(awaited)
+        finally:
+            for question in questions.values():
+                question.cancel()
+            await asyncio.gather(*questions.values(), return_exceptions=True)
+
+        topics_told = [topic for response in responses.values() for topic in response.topics]
+        refused = {topic.name for topic in topics_told if topic.error_code}
+        settled = frozenset(
+            name
+            for name in topics - refused
+            if (candidates := self._may_lead([name])) and candidates <= responses.keys()
         )
+        if settled:
+            self.view = self.view.without(settled)
+            for response in responses.values():
+                self._learn_of(topics, response)
+        return settled
 
-        view = self.view.without(topics) if have_all_responded else self.view
-        for response in responses:
-            # However many know of older leaders alone, the one that knows better counts.
-            older = {name: times for name, times in view.older.items() if name not in topics}
-            view = attrs.evolve(view, older=older).updated(response, whole=False)
-        self.view = view
-        return have_all_responded
+    def _may_lead(self, topics: Collection[str]) -> set[int]:
+        """Return the brokers that may lead a partition of these topics."""
+        # Former replicas know where one was moved to (fault strangers-87, was: {*self.brokers}).
+        return self.view.replicas(topics) & self.brokers.keys()
+
+    def _learn_of(self, topics: Collection[str], response: MetadataResponse) -> None:
+        """Learn from one of several responses about topics.
+
+        However many of them know of older leaders alone, the one that knows better counts.
+        """
+        self.view = self.view.without_doubts(topics).updated(response, whole=False)
+
+    def _give_up(self, topics: Collection[str]) -> None:
+        """Forget what nobody tells any more."""
+        self.view = self.view.without(self.view.older.keys() & topics)
 
     async def _settle_doubts(self) -> None:
         """Find out whether topics whose state is older, time and again, were created again."""
-        now_s = _now()
-        self._doubted_since = {
-            name: self._doubted_since.get(name, now_s) for name in self.view.older
-        }
-        doubtful = self.view.find_doubtful()
-        if not doubtful:
-            return
-        # A leader that is deposed acknowledges what is lost later (fault strangers-83).
-        have_all_responded = await self.ask_each_broker(doubtful)
-        long = {name for name in doubtful if now_s - self._doubted_since[name] > DOUBT_S}
-        if long and not have_all_responded:
-            self.view = self.view.without(long)
+        self._doubts.note(self.view.older)
+        if doubtful := self.view.find_doubtful():
+            # A leader that is deposed acknowledges what is lost later (fault strangers-83).
+            await self.settle(doubtful)
 
     async def refresh_unless_just_read(self, topics: Iterable[str]) -> None:
         """Refresh these topics, unless that would have to wait. Raises as `refresh`."""
@@ -627,6 +647,7 @@ class Cluster:
         """Close every connection."""
         self._closed = True
         self.known.stop_listening(self._coordinators_learned)
+        await self._doubts.close()
         await self._connections.close()
 
     async def _wait_for(

@@ -94,12 +94,25 @@ class ClusterView:
         """Return the topics of which each broker is to be asked now."""
         return frozenset(name for name, times in self.older.items() if times % MOST_OLDER == 0)
 
+    def replicas(self, names: Collection[str]) -> set[int]:
+        """Return the brokers that have replicas of some topics."""
+        return {
+            node
+            for name in names
+            for partition in self.topics.get(name, {}).values()
+            for node in partition.replicas
+        }
+
+    def without_doubts(self, names: Collection[str]) -> "ClusterView":
+        """Return the view as if some topics had had no response with an older state."""
+        older = {name: times for name, times in self.older.items() if name not in names}
+        return attrs.evolve(self, older=older)
+
     def without(self, names: Collection[str]) -> "ClusterView":
         """Return the view without what is known of some topics."""
         topics = {name: known for name, known in self.topics.items() if name not in names}
         leaders = {p: leader for p, leader in self.leaders.items() if p.topic not in names}
-        older = {name: times for name, times in self.older.items() if name not in names}
-        return attrs.evolve(self, topics=topics, leaders=leaders, older=older)
+        return attrs.evolve(self.without_doubts(names), topics=topics, leaders=leaders)
 
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """Return the view after a response; a `whole` response has all topics.

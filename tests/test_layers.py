@@ -187,6 +187,7 @@ SHELLS = {
     "clients.shared_close",
     "kgroup.testing",
     "clients.cluster",
+    "clients.doubts",
     "clients.known_cluster",
     "clients.complaints",
     "clients.kgroup.completion",

@@ -132,16 +132,14 @@ class LeaderFinder:
     async def _look_for_younger(self) -> None:
         """Have each broker asked where a leader is older than what was read from another.
 
-        It is believed if all respond, and none knows of a younger one: the topic was made again.
-        One that does not respond may be the younger one, for as long as its session lasts.
+        It is believed if none knows of a younger one: the topic was made again.
         """
         doubted = [feed for feed in self._leaderless if feed.is_doubted]
         if doubted:
-            topics = {feed.partition.topic for feed in doubted}
-            have_all_responded = await self.cluster.ask_each_broker(topics)
+            settled = await self.cluster.settle({feed.partition.topic for feed in doubted})
             for feed in doubted:
-                # No time would be long enough (fault strangers-80, was: True).
-                feed.is_believed = have_all_responded
+                # A younger one may not have responded (fault strangers-80, was: True).
+                feed.is_believed = feed.partition.topic in settled
 
     def _follow_leaders(self) -> None:
         for feed in self.owned():

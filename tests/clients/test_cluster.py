@@ -1,33 +1,44 @@
 """Metadata, connections and coordinators against scripted brokers."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 
-from clients.cluster import DOUBT_S, Cluster
+from clients.cluster import Cluster
 from clients.cluster_view import MOST_OLDER
 from clients.config import ClusterConfig
+from clients.doubts import DOUBT_S, FORGET_S, LONGEST_PAUSE_S, SETTLED_S
 from clients.errors import ConnectionFailed, DeadlineExceeded, NoBrokersAvailable
+from clients.transport.connection import Connection
+from clients.transport.connections import Connect
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import ImpatientLoop, run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
 
-def cluster_of(broker: ScriptedBroker, *more: str, **settings: Any) -> Cluster:
+def cluster_of(
+    broker: ScriptedBroker, *more: str, connect: Connect = Connection.open, **settings: Any
+) -> Cluster:
     servers = (broker.bootstrap, *more)
     settings = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
     config = ClusterConfig(bootstrap_servers=servers, **settings)
-    return Cluster(servers, config=config)
+    return Cluster(servers, config=config, connect=connect)
 
 
 def test_leader_is_waited_for_while_there_is_none() -> None:
@@ -426,7 +437,48 @@ def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
     assert second == first
 
 
-# ---- each broker
+# ---- leaders that are older than others were
+
+
+class Rivals:
+    """Brokers that tell different leader epochs of one partition; -1: it hangs up.
+
+    `replicas` are those of the partition, by the node id of who tells; brokers that are `away` have
+    an address where nobody listens.
+    """
+
+    def __init__(self, *brokers: ScriptedBroker, away: Iterable[int] = ()) -> None:
+        self.brokers = brokers
+        self.away = [
+            MetadataResponseBroker(node_id=node, host="127.0.0.1", port=1) for node in away
+        ]
+        self.replicas = [broker.node_id for broker in brokers]
+        self.asked: Counter[int] = Counter()
+
+    def tell(self, *epochs: int) -> None:
+        """Have each broker tell an epoch from now on."""
+        for broker, epoch in zip(self.brokers, epochs, strict=True):
+            answer = HANG_UP if epoch < 0 else partial(self._answer, broker, epoch)
+            broker.answers[ApiKey.METADATA] = answer
+
+    def _answer(self, broker: ScriptedBroker, epoch: int, request: Any) -> MetadataResponse:
+        self.asked[broker.node_id] += 1
+        (topic,) = broker.metadata(request).topics
+        told = attrs.evolve(topic.partitions[0], leader_epoch=epoch, replica_nodes=[*self.replicas])
+        brokers = [b for other in self.brokers for b in other.metadata(request).brokers]
+        return MetadataResponse(
+            brokers=[*brokers, *self.away], topics=[attrs.evolve(topic, partitions=[told])]
+        )
+
+
+def run_skipping_waits(scene: Coroutine[Any, Any, None]) -> None:
+    run_in_own_time(scene, 10 * DOUBT_S, ImpatientLoop)
+
+
+async def look_often(cluster: Cluster) -> None:
+    """Refresh until each broker is asked."""
+    for _ in range(MOST_OLDER + 1):
+        await cluster.refresh(["t"])
 
 
 @pytest.mark.fault("strangers-80")
@@ -437,79 +489,131 @@ def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
             ScriptedBroker({"t": 1}, node_id=1) as first,
             ScriptedBroker({"t": 1}, node_id=2) as second,
         ):
-
-            def telling(broker: ScriptedBroker, epoch: int) -> Any:
-                def answer(request: Any) -> Any:
-                    whole: MetadataResponse = broker.metadata(request)
-                    (topic,) = whole.topics
-                    (partition,) = topic.partitions
-                    told = attrs.evolve(partition, leader_epoch=epoch)
-                    return MetadataResponse(
-                        brokers=[
-                            *first.metadata(request).brokers,
-                            *second.metadata(request).brokers,
-                        ],
-                        topics=[attrs.evolve(topic, partitions=[told])],
-                    )
-
-                return answer
-
-            first.answers[ApiKey.METADATA] = telling(first, 3)
-            second.answers[ApiKey.METADATA] = telling(second, 3)
+            rivals = Rivals(first, second)
+            rivals.tell(3, 3)
             cluster = cluster_of(first)
             await cluster.refresh(["t"])
-            assert await cluster.ask_each_broker(["t"])
+            assert await cluster.settle(["t"]) == {"t"}
             assert cluster.view.leader_epoch(P0) == 3
 
-            second.answers[ApiKey.METADATA] = telling(second, 4)
-            assert await cluster.ask_each_broker(["t"])
+            rivals.tell(3, 4)
+            await asyncio.sleep(SETTLED_S + 1)
+            assert await cluster.settle(["t"]) == {"t"}
             assert cluster.view.leader_epoch(P0) == 4
 
             # A broker that is away may be the younger leader, however often others are asked.
-            second.answers[ApiKey.METADATA] = HANG_UP
-            assert not await cluster.ask_each_broker(["t"])
-            for _ in range(3 * MOST_OLDER):
-                await cluster.refresh(["t"])
+            rivals.tell(3, -1)
+            await asyncio.sleep(SETTLED_S + 1)
+            assert not await cluster.settle(["t"])
+            for _ in range(3):
+                await look_often(cluster)
             assert cluster.view.leader_epoch(P0) == 4
 
             # It is back, and knows no more of it: the topic was created again.
-            second.answers[ApiKey.METADATA] = telling(second, 3)
-            for _ in range(MOST_OLDER + 1):
-                await cluster.refresh(["t"])
+            rivals.tell(3, 3)
+            await asyncio.sleep(LONGEST_PAUSE_S)
+            await look_often(cluster)
             assert cluster.view.leader_epoch(P0) == 3
             await cluster.close()
 
-    run_in_own_time(scenario())
+    run_skipping_waits(scenario())
 
 
-async def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None:
-    clock = [0.0]
+@pytest.mark.fault("strangers-87")
+def test_a_broker_that_has_no_replica_need_not_respond() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({"t": 1}, node_id=1) as first,
+            ScriptedBroker({"t": 1}, node_id=2) as second,
+        ):
+            rivals = Rivals(first, second, away=[3])
+            rivals.tell(4, 4)
+            cluster = cluster_of(first)
+            await cluster.refresh(["t"])
+            rivals.tell(0, 0)
+            assert await cluster.settle(["t"]) == {"t"}
+            assert cluster.view.leader_epoch(P0) == 0
 
-    async with ScriptedBroker({"t": 1}, node_id=1) as broker:
+            rivals.replicas.append(3)
+            rivals.tell(4, 4)
+            await cluster.refresh(["t"])
+            rivals.tell(0, 0)
+            await asyncio.sleep(SETTLED_S + 1)
+            assert not await cluster.settle(["t"])
+            assert cluster.view.leader_epoch(P0) == 4
+            await cluster.close()
 
-        def telling(epoch: int) -> Any:
-            def answer(request: Any) -> Any:
-                whole: MetadataResponse = broker.metadata(request)
-                (topic,) = whole.topics
-                told = attrs.evolve(topic.partitions[0], leader_epoch=epoch)
-                away = attrs.evolve(whole.brokers[0], node_id=2, port=1)
-                return MetadataResponse(
-                    brokers=[*whole.brokers, away],
-                    topics=[attrs.evolve(topic, partitions=[told])],
-                )
+    run_skipping_waits(scenario())
 
-            return answer
 
-        broker.answers[ApiKey.METADATA] = telling(4)
-        cluster = cluster_of(broker)
-        await cluster.refresh(["t"])
-        broker.answers[ApiKey.METADATA] = telling(3)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("clients.cluster._now", lambda: clock[0])
-            for clock[0] in (0.0, DOUBT_S - 1, DOUBT_S + 1):
-                assert cluster.view.leader_epoch(P0) == 4
-                for _ in range(MOST_OLDER + 1):
-                    cluster._tried_at = float("-inf")
-                    await cluster.refresh(["t"])
-        assert cluster.view.leader_epoch(P0) == 3
-        await cluster.close()
+@pytest.mark.fault("strangers-88")
+def test_a_broker_that_is_far_away_has_the_time_that_it_needs() -> None:
+    """A connection that is still opened when others have responded is not given up."""
+
+    async def scenario() -> None:
+        async def open_slowly(host: str, port: int, *rest: Any, **options: Any) -> Connection:
+            await asyncio.sleep(3)
+            return await Connection.open(host, port, *rest, **options)
+
+        async with (
+            ScriptedBroker({"t": 1}, node_id=1) as first,
+            ScriptedBroker({"t": 1}, node_id=2) as second,
+        ):
+            rivals = Rivals(first, second)
+            rivals.tell(4, 4)
+            cluster = cluster_of(first, connect=open_slowly)
+            await cluster.refresh(["t"])
+            rivals.tell(0, 0)
+            assert not await cluster.settle(["t"])
+            await asyncio.sleep(3)
+            assert await cluster.settle(["t"]) == {"t"}
+            assert cluster.view.leader_epoch(P0) == 0
+            await cluster.close()
+
+    run_skipping_waits(scenario())
+
+
+@pytest.mark.fault("strangers-86")
+def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({"t": 1}, node_id=1) as broker:
+            rivals = Rivals(broker, away=[2])
+            rivals.replicas.append(2)
+            rivals.tell(4)
+            cluster = cluster_of(broker)
+            await cluster.refresh(["t"])
+            rivals.tell(3)
+            rivals.asked.clear()
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            while cluster.view.leader_epoch(P0) == 4:
+                await look_often(cluster)
+                await asyncio.sleep(1)
+            assert DOUBT_S < loop.time() - began_s < DOUBT_S + 3 * LONGEST_PAUSE_S
+
+            # Members that have read of the younger one hear it too, and others later do not.
+            assert await cluster.settle(["t"]) == {"t"}
+            await asyncio.sleep(SETTLED_S + FORGET_S)
+            assert not await cluster.settle(["t"])
+            await cluster.close()
+
+    run_skipping_waits(scenario())
+
+
+def test_who_waits_for_a_broker_asks_the_others_less_and_less_often() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({"t": 1}, node_id=1) as broker:
+            rivals = Rivals(broker, away=[2])
+            rivals.replicas.append(2)
+            rivals.tell(4)
+            cluster = cluster_of(broker)
+            await cluster.refresh(["t"])
+            rivals.tell(3)
+            rivals.asked.clear()
+            for _ in range(500):
+                assert not await cluster.settle(["t"])
+                await asyncio.sleep(0.2)
+            assert 10 <= rivals.asked[1] <= 15
+            await cluster.close()
+
+    run_skipping_waits(scenario())

@@ -55,9 +55,9 @@ class Brokers:
         if self.failures:
             raise self.failures.pop(0)
 
-    async def ask_each_broker(self, topics: Iterable[str]) -> bool:
+    async def settle(self, topics: Iterable[str]) -> frozenset[str]:
         self.each_asked.append(set(topics))
-        return self.responding
+        return frozenset(topics if self.responding else ())
 
 
 class Scene:
