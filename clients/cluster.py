@@ -210,8 +210,8 @@ class Cluster:
         """
         return await self._doubts.settle(topics)
 
-    async def _ask_each_broker(self, topics: frozenset[str]) -> frozenset[str]:
-        """Ask each broker about topics; return those of which all that may lead have responded."""
+    async def _ask_each_broker(self, topics: frozenset[str]) -> dict[str, set[int]]:
+        """Ask each broker about topics; return which of those that may lead have not told of it."""
         names = [MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
         responses: dict[int, MetadataResponse] = {}
@@ -227,7 +227,7 @@ class Cluster:
 
         questions = {node: asyncio.create_task(ask(b)) for node, b in self.brokers.items()}
         if not questions:
-            return frozenset()
+            return {}
         try:
             await asyncio.wait(questions.values(), timeout=PATIENCE_S)
             # Those that count may be far away, and log in first (fault strangers-88, was: {}).
@@ -239,23 +239,27 @@ class Cluster:
                 question.cancel()
             await asyncio.gather(*questions.values(), return_exceptions=True)
 
-        topics_told = [topic for response in responses.values() for topic in response.topics]
-        refused = {topic.name for topic in topics_told if topic.error_code}
-        settled = frozenset(
-            name
-            for name in topics - refused
-            if (candidates := self._may_lead([name])) and candidates <= responses.keys()
-        )
-        if settled:
+        told = {
+            (topic.name, node)
+            for node, response in responses.items()
+            for topic in response.topics
+            if not topic.error_code
+        }
+        missing = {
+            name: {node for node in self._may_lead([name]) if (name, node) not in told}
+            for name in topics
+        }
+        if settled := {name for name, nodes in missing.items() if not nodes}:
             self.view = self.view.without(settled)
             for response in responses.values():
                 self._learn_of(topics, response)
-        return settled
+        return missing
 
     def _may_lead(self, topics: Collection[str]) -> set[int]:
-        """Return the brokers that may lead a partition of these topics."""
-        # Former replicas know where one was moved to (fault strangers-87, was: {*self.brokers}).
-        return self.view.replicas(topics) & self.brokers.keys()
+        """Return the brokers that may lead a partition of these topics, all if none is known to."""
+        # Former replicas know where one was moved to (fault strangers-87, was: set()).
+        candidates = self.view.replicas(topics) & self.brokers.keys()
+        return candidates or {*self.brokers}
 
     def _learn_of(self, topics: Collection[str], response: MetadataResponse) -> None:
         """Learn from one of several responses about topics.

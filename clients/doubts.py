@@ -8,11 +8,14 @@ same, until each broker that may lead has said what it knows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import attrs
 
 from clients.transport.connections import PATIENCE_S
+
+logger = logging.getLogger(__name__)
 
 DOUBT_S = 300.0
 """Time after which older leaders are believed though not all brokers respond: some may be out of
@@ -28,8 +31,14 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 10.0
 """Time between two rounds of questions about a topic; it doubles from the first to the longest."""
 
-AskEach = Callable[[frozenset[str]], Awaitable[Collection[str]]]
-"""Asks each broker about topics; returns those of which all that may lead have responded."""
+AskEach = Callable[[frozenset[str]], Awaitable[Mapping[str, Collection[int]]]]
+"""Asks each broker about topics; returns which of those that may lead have not told of each."""
+
+
+WAITING = (
+    "%s: brokers tell of a leader that is older than the last one: it may be cut off, or the topic "
+    "was created again; that is known when broker %s responds, and supposed after %.0f s"
+)
 
 
 @attrs.define(eq=False)
@@ -42,6 +51,7 @@ class _Doubt:
     ask_at_s: float = float("-inf")
     pause_s: float = FIRST_PAUSE_S
     settled_s: float | None = None
+    is_logged: bool = False
     round: asyncio.Task[None] | None = None
     """The questions that are on their way."""
 
@@ -112,16 +122,22 @@ class Doubts:
 
     async def _ask(self, doubts: dict[str, _Doubt]) -> None:
         """Ask one round of questions."""
-        settled: Collection[str] = ()
+        missing: Mapping[str, Collection[int]] = {}
         try:
-            settled = await self.ask_each(frozenset(doubts))
+            missing = await self.ask_each(frozenset(doubts))
         finally:
-            for name, doubt in doubts.items():
+            for doubt in doubts.values():
                 doubt.round = None
                 doubt.ask_at_s = _now() + doubt.pause_s
                 doubt.pause_s = min(2 * doubt.pause_s, LONGEST_PAUSE_S)
-                if name in settled:
-                    doubt.settled_s = _now()
+
+        for name, nodes in missing.items():
+            doubt = doubts[name]
+            if not nodes:
+                doubt.settled_s = _now()
+            elif not doubt.is_logged:
+                doubt.is_logged = True
+                logger.warning(WAITING, name, ", ".join(map(str, sorted(nodes))), DOUBT_S)
 
 
 def _now() -> float:

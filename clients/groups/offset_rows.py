@@ -13,6 +13,7 @@ from clients.groups.offset_times import TimeReader
 
 RETENTION_KEY = "deleted_in_ms"
 BY_SIZE = "retention.bytes may delete records before their time"
+BY_KEY = "compaction deletes records without a key, or with a later value of it, at any time"
 
 
 async def read_offset_rows(
@@ -67,6 +68,7 @@ async def read_offset_rows(
         remarks.append(remark)
     behind = {item["topic"] for items in rows_of.values() for item in items if item.get("lag")}
     # How much will come is not known, nor where segments end (fault strangers-66).
-    if bound := sorted(behind & times.size_bound):
-        remarks.append(f"{BY_SIZE}: {', '.join(map(plain, bound))}")
+    for remark, topics_so in ((BY_SIZE, times.size_bound), (BY_KEY, times.compacted)):
+        if named := sorted(behind & topics_so):
+            remarks.append(f"{remark}: {', '.join(map(plain, named))}")
     return rows_of, remarks

@@ -47,7 +47,8 @@ Times = Mapping[str, Mapping[TopicPartition, OffsetTimes]]
 class TimeReader:
     """Reads the times for one command.
 
-    `size_bound` gets the topics whose records retention.bytes may delete before their time.
+    `size_bound` gets the topics whose records retention.bytes may delete before their time, and
+    `compacted` those of which compaction may.
     """
 
     admin: Admin
@@ -56,6 +57,7 @@ class TimeReader:
     isolation: int = 0
     unread: list[Failure] = attrs.field(factory=list)
     size_bound: set[str] = attrs.field(factory=set)
+    compacted: set[str] = attrs.field(factory=set)
 
     async def read(self, *, records: bool, logs: bool, retention: bool) -> Times:
         """Return the times of all partitions of the groups for which there are logs.
@@ -131,12 +133,13 @@ class TimeReader:
     async def _retention_at(self, broker: int | None, topics: Collection[str]) -> Retentions:
         resources = [ConfigResource.topic(topic) for topic in sorted(topics)]
         settings = await self._settings(resources, at=broker)
-        self.size_bound |= {
-            resource.name
-            for resource, values in settings.items()
-            if "delete" in values.get("cleanup.policy", "")
-            and int(values.get("retention.bytes", NO_LIMIT)) != NO_LIMIT
-        }
+        for resource, values in settings.items():
+            policy = values.get("cleanup.policy", "")
+            if "delete" in policy and int(values.get("retention.bytes", NO_LIMIT)) != NO_LIMIT:
+                self.size_bound.add(resource.name)
+            # (fault strangers-90).
+            if "compact" in policy:
+                self.compacted.add(resource.name)
         return {
             (resource.name, broker): (values["cleanup.policy"], int(values["retention.ms"]))
             for resource, values in settings.items()

@@ -9,7 +9,7 @@ import click
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.printing import say
 from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration, never_negative
-from clients.groups.offset_rows import BY_SIZE
+from clients.groups.offset_rows import BY_KEY, BY_SIZE
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.kgroup.events import Age
 from clients.watching.offset_risk import find_risks, judge_risks
@@ -44,8 +44,8 @@ def command(target: Target, groups: tuple[str, ...], within: int, output: str) -
     RISK is offset-expires, records-deleted, overtaken where retention has deleted records that
     the group has not consumed, or beyond-log-end where its offset is behind the last record: a
     consumer then goes on where its auto.offset.reset says. Times of deletion are the earliest ones
-    by retention.ms: a segment is deleted as a whole. Topics with a retention.bytes, which may
-    delete records sooner, are named.
+    by retention.ms: a segment is deleted as a whole. Topics with a retention.bytes, or that are
+    compacted, which may delete records sooner, are named.
     """
     listing, notes = asyncio.run(risks_of(target, groups, within))
     for note in notes:
@@ -62,7 +62,8 @@ async def risks_of(
     described, notes = await describe_groups(target, wanted, "offsets")
     risks = find_risks(described.items, within_ms)
     # Whether groups have members is not asked for, and what cannot be read is an error.
-    doubts = [note for note in notes if "clocks differ" in note or BY_SIZE in note]
+    signs = ("clocks differ", BY_SIZE, BY_KEY)
+    doubts = [note for note in notes if any(sign in note for sign in signs)]
     verdict = judge_risks(risks, within_ms)
     # Of a log that is not there, or cannot be read, nobody knows what it loses.
     has_unread = any(

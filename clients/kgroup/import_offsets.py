@@ -73,9 +73,10 @@ def command(
 ) -> None:
     """Commit the offsets in FILE (- is standard input) to the stores they came from.
 
-    The command recognises the format. A file with an error is not imported at all. Offsets of a
-    group that has members are not written, because its members would overwrite or never read
-    them. The printed offsets have been read back.
+    The command recognises the format. Nothing is imported of a file in which anything cannot be
+    read. An offset that a store refuses, as one of a partition that is not there, is an error, and
+    the others are written. Offsets of a group that has members are not written, because its
+    members would overwrite or never read them. The printed offsets have been read back.
 
     If both stores hold offsets of a partition, both are written, whichever of them FILE names: the
     group's members may use the larger offset. So is the store that the group's members read, where
@@ -89,7 +90,7 @@ def command(
     name = "standard input" if str(path) == "-" else str(path)
     offsets, errors = read_export(_read_text(path), store, name)
 
-    # This exits: a file with an error is not imported at all.
+    # This exits: nothing of such a file is imported.
     if errors:
         # A file of another kind has an error in each line.
         more = len(errors) - MOST_ERRORS

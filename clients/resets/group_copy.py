@@ -8,6 +8,7 @@ from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError, DeadlineExceeded, KgroupError, from_zookeeper
+from clients.fetch_requests import Isolation
 from clients.first_timestamps import FirstRecords, read_first_records
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
@@ -171,7 +172,7 @@ async def _by_timestamp(
     }
     last = await _last_records(source, consumed)
     times = {partition: time_ms + 1 for partition, time_ms in last.timestamps.items()}
-    times |= first.timestamps
+    times |= await _times_of_next(source, unread, first)
     listed = await target.list_offsets(times)
 
     found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -193,6 +194,23 @@ async def _by_timestamp(
             continue
         found[partition] = attrs.evolve(committed, offset=offset)
     return found, [*failures, *map(_there, unknown)]
+
+
+async def _times_of_next(
+    admin: Admin, unread: Mapping[TopicPartition, int], first: FirstRecords
+) -> dict[TopicPartition, int]:
+    """Return the timestamp (ms) from which on each partition has all that is left to consume.
+
+    What was aborted is no message to most groups, and may be later than the next one that is.
+    """
+    visible = await read_first_records(admin.cluster, unread, Isolation.READ_COMMITTED)
+    is_read = visible.timestamps.keys() | visible.untimed | visible.without
+    times = {}
+    for partition, time_ms in first.timestamps.items():
+        if partition in is_read:
+            # Nor need the other cluster have it (fault strangers-89, was: time_ms).
+            times[partition] = min(time_ms, visible.timestamps.get(partition, time_ms))
+    return times
 
 
 async def _last_records(admin: Admin, logs: Mapping[TopicPartition, LogRange]) -> FirstRecords:

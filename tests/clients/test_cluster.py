@@ -600,7 +600,9 @@ def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None
     run_skipping_waits(scenario())
 
 
-def test_who_waits_for_a_broker_asks_the_others_less_and_less_often() -> None:
+def test_who_waits_for_a_broker_says_so_and_asks_the_others_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         async with ScriptedBroker({"t": 1}, node_id=1) as broker:
             rivals = Rivals(broker, away=[2])
@@ -614,6 +616,7 @@ def test_who_waits_for_a_broker_asks_the_others_less_and_less_often() -> None:
                 assert not await cluster.settle(["t"])
                 await asyncio.sleep(0.2)
             assert 10 <= rivals.asked[1] <= 15
+            assert caplog.text.count("that is known when broker 2 responds") == 1
             await cluster.close()
 
     run_skipping_waits(scenario())

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 
 import pytest
 
-from clients.admin import Admin, ConfigResource
+from clients.admin import Admin, ConfigResource, NewTopic
+from clients.producer.producer import Producer
 from clients.resets.journal_entry import Status
 from clients.resets.journal_topic import JournalTopic
 from protocol.internal_topics import JOURNAL_TOPIC
+from protocol.topic_partition import TopicPartition
 from tests.clients.kgroup.killed_reset import ONE_PARTITION
 from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled
 from tests.clients.kgroup.test_killed_reset import kill_reset, settle
@@ -30,14 +34,18 @@ POSITIONS = (
     "--by-duration PT1M",
 )
 """Those about which one could be mistaken; a JVM takes its time for each."""
-KEPT = {"log.retention.ms": "-1"}
-"""The messages are of 2013."""
+SETTINGS = {
+    # The messages are of 2013.
+    "log.retention.ms": "-1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 
 
 @pytest.fixture(scope="module")
 def stock(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResetStage]:
     tree = f"{zookeeper}/{unique('stock')}"
-    with stock_broker(tree, tmp_path_factory.mktemp("stock"), KEPT) as bootstrap:
+    with stock_broker(tree, tmp_path_factory.mktemp("stock"), SETTINGS) as bootstrap:
         yield filled(bootstrap, tree)
 
 
@@ -131,6 +139,41 @@ def test_a_copy_to_another_cluster_goes_by_offset_or_by_time(
     said = stock.run("copy", group, at_end, *to, "--by", "timestamp").stderr
     number = item["journal_id"] + 2
     assert f"`kgroup undo {number} --bootstrap-server {there.bootstrap}` takes it back" in said
+
+
+@pytest.mark.fault("strangers-89")
+def test_a_copy_by_time_does_not_go_by_what_was_aborted(
+    stock: ResetStage, dev_cluster: DevCluster
+) -> None:
+    """The other cluster has what was committed, and event times that go back behind the abort."""
+    topic, there = unique("aborted"), dev_cluster.address("bootstrap")
+    # Markers are of now, and must be no later than messages.
+    base_ms = 1000 * (int(time.time()) + 3600)
+    committed, aborted, older = (100, 101, 102), (130, 131), (110, 111, 112)
+
+    async def produce(bootstrap: str, *batches: Sequence[int], **settings: str) -> None:
+        async with Admin(bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        async with Producer({"bootstrap.servers": bootstrap, **settings}) as producer:
+            for batch in batches:
+                with suppress(InterruptedError):
+                    async with producer.transaction() if settings else nullcontext():
+                        for time_s in batch:
+                            at_ms = base_ms + 1000 * time_s
+                            await producer.send(topic, b"x", timestamp_ms=at_ms)
+                        if batch is aborted:
+                            # What is not on its way by then is never sent.
+                            await producer.flush()
+                            raise InterruptedError
+
+    asyncio.run(produce(stock.bootstrap, committed, aborted, older, **{"transactional.id": topic}))
+    asyncio.run(produce(there, committed, older))
+    target = ResetStage(there, dev_cluster.address("zookeeper"), topic)
+    for offset, expected in ((2, 2), (3, 3), (4, 3), (5, 3), (6, 3), (7, 3), (8, 4)):
+        group, copied = stock.group({TopicPartition(topic, 0): offset}), unique("copy")
+        to = ("--to-bootstrap-server", there, "--by", "timestamp")
+        stock.items("copy", group, copied, *to)
+        assert target.offsets(copied) == {0: expected}, offset
 
 
 # --- 0.10.2

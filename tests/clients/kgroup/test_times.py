@@ -98,19 +98,31 @@ def test_records_that_retention_will_delete_unread_are_at_risk(
 
 
 @pytest.mark.fault("strangers-66")
-async def test_a_topic_that_is_bounded_by_size_is_named(
-    dev_cluster: DevCluster, group: str
+@pytest.mark.fault("strangers-90")
+@pytest.mark.parametrize(
+    ("setting", "value", "effect"),
+    [
+        ("retention.bytes", "1000000", "retention.bytes may delete records before their time"),
+        (
+            "cleanup.policy",
+            "compact,delete",
+            "compaction deletes records without a key, or with a later value of it, at any time",
+        ),
+    ],
+)
+async def test_a_topic_whose_records_may_go_before_their_time_is_named(
+    dev_cluster: DevCluster, group: str, setting: str, value: str, effect: str
 ) -> None:
     topic = ConfigResource.topic(group)
     async with Admin(dev_cluster.address("bootstrap")) as admin:
-        await admin.incremental_alter_configs({topic: {"retention.bytes": "1000000"}})
+        await admin.incremental_alter_configs({topic: {setting: value}})
         try:
             risks = dev_cluster.run("kgroup", "at-risk", group, "--within", "1h")
             rows = dev_cluster.run("kgroup", "describe", group, "--verbose")
         finally:
-            await admin.incremental_alter_configs({topic: {"retention.bytes": None}})
+            await admin.incremental_alter_configs({topic: {setting: None}})
     assert risks.stdout.strip() == "nothing is lost within 1h 0m, as far as it can be told"
-    named = f"retention.bytes may delete records before their time: {group}"
+    named = f"{effect}: {group}"
     assert named in risks.stderr
     assert named in rows.stderr
 
