@@ -138,8 +138,10 @@ class LeaderFinder:
         if doubted:
             settled = await self.cluster.settle({feed.partition.topic for feed in doubted})
             for feed in doubted:
-                # A younger one may not have responded (fault strangers-80, was: True).
-                feed.is_believed = feed.partition.topic in settled
+                # One that is known by now is asked first (fault strangers-91, was: False).
+                has_younger = self.cluster.view.leader_epoch(feed.partition) > feed.leader_epoch
+                # A younger one may not have responded (fault strangers-80, was: not has_younger).
+                feed.is_believed = feed.partition.topic in settled and not has_younger
 
     def _follow_leaders(self) -> None:
         for feed in self.owned():

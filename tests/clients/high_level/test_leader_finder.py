@@ -187,6 +187,24 @@ def test_a_leader_older_than_what_was_read_is_believed_when_all_brokers_have_res
     play(scene)
 
 
+@pytest.mark.fault("strangers-91")
+def test_a_younger_leader_that_is_known_by_then_is_asked_first() -> None:
+    """It may die before it responds, and the older one must not be believed for that."""
+
+    async def scene(work: Scene) -> None:
+        t0 = TopicPartition("t", 0)
+        work.cluster.view.leaders = {t0: 1}
+        feed = work.feed("t")
+        for epochs, is_believed in (((3, 4), False), ((4, 4), True), ((4, 0), True)):
+            feed.leader_epoch, work.cluster.view.epochs[t0] = epochs
+            feed.is_doubted = True
+            work.finder.add_again([feed])
+            await asyncio.sleep(1)
+            assert feed.is_believed == is_believed
+
+    play(scene)
+
+
 def test_a_cluster_that_cannot_be_asked_is_asked_again() -> None:
     async def scene(work: Scene) -> None:
         work.cluster.failures = [NoBrokersAvailable("none"), ConnectionFailed("h", 9, "lost")]
