@@ -191,7 +191,7 @@ class Cluster:
 
             # A broker that has just started knows no brokers. The old view is better than that.
             if response.brokers:
-                self.view = self.view.updated(response, whole=all_topics)
+                self._learn(response, whole=all_topics)
                 self._responded_at = self._tried_at
                 if has_all:
                     self._refreshed_at = self._tried_at
@@ -266,7 +266,15 @@ class Cluster:
 
         However many of them know of older leaders alone, the one that knows better counts.
         """
-        self.view = self.view.without_doubts(topics).updated(response, whole=False)
+        self._learn(response, not_counted=topics)
+
+    def _learn(
+        self, response: MetadataResponse, *, whole: bool = False, not_counted: Collection[str] = ()
+    ) -> None:
+        """Learn from a response; an older state of topics that are `not_counted` is the first."""
+        before = self.view.older.keys()
+        self.view = self.view.without_doubts(not_counted).updated(response, whole=whole)
+        self._doubts.refute(before - self.view.older.keys())
 
     def _give_up(self, topics: Collection[str]) -> None:
         """Forget what nobody tells any more."""
@@ -274,7 +282,7 @@ class Cluster:
 
     async def _settle_doubts(self) -> None:
         """Find out whether topics whose state is older, time and again, were created again."""
-        self._doubts.note(self.view.older)
+        self._doubts.keep(self.view.older)
         if doubtful := self.view.find_doubtful():
             # A leader that is deposed acknowledges what is lost later (fault strangers-83).
             await self.settle(doubtful)

@@ -71,12 +71,18 @@ class Doubts:
     """Called with topics whose older leaders are believed for want of responses."""
     _doubts: dict[str, _Doubt] = attrs.field(factory=dict)
 
-    def note(self, topics: Collection[str]) -> None:
-        """Note that somebody knows of older leaders of these topics alone."""
+    def keep(self, topics: Collection[str]) -> None:
+        """Note that brokers tell of older leaders of these topics still, where that is doubted."""
         now_s = _now()
         self._doubts = {n: doubt for n, doubt in self._doubts.items() if not doubt.is_over(now_s)}
-        for name in topics:
-            self._doubts.setdefault(name, _Doubt(now_s, now_s)).had_s = now_s
+        for name in self._doubts.keys() & topics:
+            self._doubts[name].had_s = now_s
+
+    def refute(self, topics: Collection[str]) -> None:
+        """Note that a broker has told of the younger leaders of these topics: they are there."""
+        for name in self._doubts.keys() & topics:
+            # A doubt that comes and goes never lasts (fault strangers-92).
+            self._doubts[name].since_s = _now()
 
     async def settle(self, topics: Collection[str]) -> frozenset[str]:
         """Ask about topics, and return those whose older leaders are to be believed.
@@ -84,8 +90,9 @@ class Doubts:
         A broker that does not respond soon is waited for no longer here, but may respond later:
         its answer counts in the next call.
         """
-        self.note(topics)
-        doubts = {name: self._doubts[name] for name in topics}
+        self.keep(topics)
+        now_s = _now()
+        doubts = {name: self._doubts.setdefault(name, _Doubt(now_s, now_s)) for name in topics}
 
         # Who waits for a broker that is away asks the others less and less often.
         due = {

@@ -600,6 +600,33 @@ def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None
     run_skipping_waits(scenario())
 
 
+@pytest.mark.fault("strangers-92")
+def test_a_doubt_that_comes_and_goes_never_lasts() -> None:
+    """A broker that is cut off is asked by chance, for as long as it may take."""
+
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({"t": 1}, node_id=1) as cut_off,
+            ScriptedBroker({"t": 1}, node_id=2) as leader,
+        ):
+            rivals = Rivals(cut_off, leader)
+            rivals.tell(4, 4)
+            cluster = cluster_of(cut_off)
+            await cluster.refresh(["t"])
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            while loop.time() - began_s < 2 * DOUBT_S:
+                rivals.tell(3, -1)
+                await look_often(cluster)
+                assert cluster.view.leader_epoch(P0) == 4
+                rivals.tell(-1, 4)
+                await cluster.refresh(["t"])
+                await asyncio.sleep(FORGET_S / 3)
+            await cluster.close()
+
+    run_skipping_waits(scenario())
+
+
 def test_who_waits_for_a_broker_says_so_and_asks_the_others_less_and_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
