@@ -182,10 +182,8 @@ async def _by_timestamp(
             # No message there is that young: all of it is consumed.
             at_time = listed[partition].offset
             offset = log_there.end if at_time < 0 else at_time
-        elif log.start == log.end:
+        elif log.start == log.end or partition in last.without:
             offset = log_there.start
-        elif partition in last.without:
-            offset = log_there.end
         elif partition in first.untimed | last.untimed:
             failures.append(_untimed(partition))
             continue
@@ -214,17 +212,20 @@ async def _times_of_next(
 
 
 async def _last_records(admin: Admin, logs: Mapping[TopicPartition, LogRange]) -> FirstRecords:
-    """Return the last message of each log, without those that end with several markers."""
-    last = await read_first_records(
-        admin.cluster, {partition: log.end - 1 for partition, log in logs.items()}
-    )
-    # Behind a transaction's last message is its marker.
-    before = await read_first_records(
-        admin.cluster, {partition: logs[partition].end - 2 for partition in last.without}
-    )
-    return FirstRecords(
-        last.timestamps | before.timestamps, before.without, last.untimed | before.untimed
-    )
+    """Return the last message of each log, or one shortly before it."""
+    last = FirstRecords()
+    left, back = dict(logs), 1
+    while left:
+        asked = {partition: max(log.start, log.end - back) for partition, log in left.items()}
+        found = await read_first_records(admin.cluster, asked, Isolation.READ_COMMITTED)
+        last.timestamps.update(found.timestamps)
+        last.untimed.update(found.untimed)
+        last.without.update(p for p in found.without if asked[p] == logs[p].start)
+
+        # Markers of transactions are behind it, or what was aborted (fault strangers-93, was: {}).
+        left = {p: logs[p] for p in found.without if asked[p] > logs[p].start}
+        back += 1 + back // 4
+    return last
 
 
 def _there(failure: Failure) -> Failure:

@@ -176,6 +176,41 @@ def test_a_copy_by_time_does_not_go_by_what_was_aborted(
         assert target.offsets(copied) == {0: expected}, offset
 
 
+@pytest.mark.fault("strangers-93")
+def test_a_copy_by_time_of_all_that_was_read_goes_on_behind_it_whatever_markers_follow(
+    stock: ResetStage, dev_cluster: DevCluster
+) -> None:
+    """Two transactions at the same time end with two markers; the other cluster has news."""
+    topic, there = unique("markers"), dev_cluster.address("bootstrap")
+    base_ms = 1000 * (int(time.time()) - 3600)
+
+    async def produce_here() -> None:
+        async with Admin(stock.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        first, second = (
+            Producer({"bootstrap.servers": stock.bootstrap, "transactional.id": f"{topic}{n}"})
+            for n in range(2)
+        )
+        async with first, second, first.transaction(), second.transaction():
+            for number, producer in enumerate((first, second)):
+                await producer.send(topic, b"x", timestamp_ms=base_ms + number)
+                await producer.flush()
+
+    async def produce_there() -> None:
+        async with Admin(there) as admin:
+            assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        async with Producer({"bootstrap.servers": there}) as producer:
+            for number in (0, 1, 5, 6):
+                await producer.send(topic, b"x", timestamp_ms=base_ms + number)
+
+    asyncio.run(produce_here())
+    asyncio.run(produce_there())
+    group, copied = stock.group({TopicPartition(topic, 0): 4}), unique("copy")
+    stock.items("copy", group, copied, "--to-bootstrap-server", there, "--by", "timestamp")
+    target = ResetStage(there, dev_cluster.address("zookeeper"), topic)
+    assert target.offsets(copied) == {0: 2}
+
+
 # --- 0.10.2
 
 
