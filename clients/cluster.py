@@ -223,7 +223,7 @@ class Cluster:
                 # A broker that has just started knows no brokers.
                 if response.brokers:
                     responses[broker.node_id] = response
-                    self._learn_of(topics, response)
+                    self._learn(response, asked=topics)
 
         questions = {node: asyncio.create_task(ask(b)) for node, b in self.brokers.items()}
         if not questions:
@@ -252,7 +252,7 @@ class Cluster:
         if settled := {name for name, nodes in missing.items() if not nodes}:
             self.view = self.view.without(settled)
             for response in responses.values():
-                self._learn_of(topics, response)
+                self._learn(response, asked=topics)
         return missing
 
     def _may_lead(self, topics: Collection[str]) -> set[int]:
@@ -261,19 +261,15 @@ class Cluster:
         candidates = self.view.replicas(topics) & self.brokers.keys()
         return candidates or {*self.brokers}
 
-    def _learn_of(self, topics: Collection[str], response: MetadataResponse) -> None:
-        """Learn from one of several responses about topics.
+    def _learn(
+        self, response: MetadataResponse, *, whole: bool = False, asked: Collection[str] = ()
+    ) -> None:
+        """Learn from a response; `asked` are the topics of which several brokers are asked.
 
         However many of them know of older leaders alone, the one that knows better counts.
         """
-        self._learn(response, not_counted=topics)
-
-    def _learn(
-        self, response: MetadataResponse, *, whole: bool = False, not_counted: Collection[str] = ()
-    ) -> None:
-        """Learn from a response; an older state of topics that are `not_counted` is the first."""
         before = self.view.older.keys()
-        self.view = self.view.without_doubts(not_counted).updated(response, whole=whole)
+        self.view = self.view.without_doubts(asked).updated(response, whole=whole)
         self._doubts.refute(before - self.view.older.keys())
 
     def _give_up(self, topics: Collection[str]) -> None:

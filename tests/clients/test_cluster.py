@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -471,8 +472,30 @@ class Rivals:
         )
 
 
-def run_skipping_waits(scene: Coroutine[Any, Any, None]) -> None:
-    run_in_own_time(scene, 10 * DOUBT_S, ImpatientLoop)
+def play_rivals(
+    scene: Callable[[Rivals, Cluster], Awaitable[None]],
+    brokers: int = 2,
+    *,
+    epoch: int = 4,
+    away: Iterable[int] = (),
+    connect: Connect = Connection.open,
+) -> None:
+    """Play a scene, skipping waits, in which all brokers, from 1 on, have told `epoch` at first."""
+
+    async def whole() -> None:
+        async with AsyncExitStack() as stack:
+            made = [
+                await stack.enter_async_context(ScriptedBroker({"t": 1}, node_id=number + 1))
+                for number in range(brokers)
+            ]
+            rivals = Rivals(*made, away=away)
+            rivals.tell(*[epoch] * brokers)
+            cluster = cluster_of(made[0], connect=connect)
+            stack.push_async_callback(cluster.close)
+            await cluster.refresh(["t"])
+            await scene(rivals, cluster)
+
+    run_in_own_time(whole(), 10 * DOUBT_S, ImpatientLoop)
 
 
 async def look_often(cluster: Cluster) -> None:
@@ -484,166 +507,120 @@ async def look_often(cluster: Cluster) -> None:
 @pytest.mark.fault("strangers-80")
 @pytest.mark.fault("strangers-83")
 def test_each_broker_is_asked_and_the_youngest_leader_counts() -> None:
-    async def scenario() -> None:
-        async with (
-            ScriptedBroker({"t": 1}, node_id=1) as first,
-            ScriptedBroker({"t": 1}, node_id=2) as second,
-        ):
-            rivals = Rivals(first, second)
-            rivals.tell(3, 3)
-            cluster = cluster_of(first)
-            await cluster.refresh(["t"])
-            assert await cluster.settle(["t"]) == {"t"}
-            assert cluster.view.leader_epoch(P0) == 3
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        assert await cluster.settle(["t"]) == {"t"}
+        assert cluster.view.leader_epoch(P0) == 3
 
-            rivals.tell(3, 4)
-            await asyncio.sleep(SETTLED_S + 1)
-            assert await cluster.settle(["t"]) == {"t"}
-            assert cluster.view.leader_epoch(P0) == 4
+        rivals.tell(3, 4)
+        await asyncio.sleep(SETTLED_S + 1)
+        assert await cluster.settle(["t"]) == {"t"}
+        assert cluster.view.leader_epoch(P0) == 4
 
-            # A broker that is away may be the younger leader, however often others are asked.
-            rivals.tell(3, -1)
-            await asyncio.sleep(SETTLED_S + 1)
-            assert not await cluster.settle(["t"])
-            for _ in range(3):
-                await look_often(cluster)
-            assert cluster.view.leader_epoch(P0) == 4
-
-            # It is back, and knows no more of it: the topic was created again.
-            rivals.tell(3, 3)
-            await asyncio.sleep(LONGEST_PAUSE_S)
+        # A broker that is away may be the younger leader, however often others are asked.
+        rivals.tell(3, -1)
+        await asyncio.sleep(SETTLED_S + 1)
+        assert not await cluster.settle(["t"])
+        for _ in range(3):
             await look_often(cluster)
-            assert cluster.view.leader_epoch(P0) == 3
-            await cluster.close()
+        assert cluster.view.leader_epoch(P0) == 4
 
-    run_skipping_waits(scenario())
+        # It is back, and knows no more of it: the topic was created again.
+        rivals.tell(3, 3)
+        await asyncio.sleep(LONGEST_PAUSE_S)
+        await look_often(cluster)
+        assert cluster.view.leader_epoch(P0) == 3
+
+    play_rivals(scene, epoch=3)
 
 
 @pytest.mark.fault("strangers-87")
 def test_a_broker_that_has_no_replica_need_not_respond() -> None:
-    async def scenario() -> None:
-        async with (
-            ScriptedBroker({"t": 1}, node_id=1) as first,
-            ScriptedBroker({"t": 1}, node_id=2) as second,
-        ):
-            rivals = Rivals(first, second, away=[3])
-            rivals.tell(4, 4)
-            cluster = cluster_of(first)
-            await cluster.refresh(["t"])
-            rivals.tell(0, 0)
-            assert await cluster.settle(["t"]) == {"t"}
-            assert cluster.view.leader_epoch(P0) == 0
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        rivals.tell(0, 0)
+        assert await cluster.settle(["t"]) == {"t"}
+        assert cluster.view.leader_epoch(P0) == 0
 
-            rivals.replicas.append(3)
-            rivals.tell(4, 4)
-            await cluster.refresh(["t"])
-            rivals.tell(0, 0)
-            await asyncio.sleep(SETTLED_S + 1)
-            assert not await cluster.settle(["t"])
-            assert cluster.view.leader_epoch(P0) == 4
-            await cluster.close()
+        rivals.replicas.append(3)
+        rivals.tell(4, 4)
+        await cluster.refresh(["t"])
+        rivals.tell(0, 0)
+        await asyncio.sleep(SETTLED_S + 1)
+        assert not await cluster.settle(["t"])
+        assert cluster.view.leader_epoch(P0) == 4
 
-    run_skipping_waits(scenario())
+    play_rivals(scene, away=[3])
 
 
 @pytest.mark.fault("strangers-88")
 def test_a_broker_that_is_far_away_has_the_time_that_it_needs() -> None:
     """A connection that is still opened when others have responded is not given up."""
 
-    async def scenario() -> None:
-        async def open_slowly(host: str, port: int, *rest: Any, **options: Any) -> Connection:
-            await asyncio.sleep(3)
-            return await Connection.open(host, port, *rest, **options)
+    async def open_slowly(host: str, port: int, *rest: Any, **options: Any) -> Connection:
+        await asyncio.sleep(3)
+        return await Connection.open(host, port, *rest, **options)
 
-        async with (
-            ScriptedBroker({"t": 1}, node_id=1) as first,
-            ScriptedBroker({"t": 1}, node_id=2) as second,
-        ):
-            rivals = Rivals(first, second)
-            rivals.tell(4, 4)
-            cluster = cluster_of(first, connect=open_slowly)
-            await cluster.refresh(["t"])
-            rivals.tell(0, 0)
-            assert not await cluster.settle(["t"])
-            await asyncio.sleep(3)
-            assert await cluster.settle(["t"]) == {"t"}
-            assert cluster.view.leader_epoch(P0) == 0
-            await cluster.close()
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        rivals.tell(0, 0)
+        assert not await cluster.settle(["t"])
+        await asyncio.sleep(3)
+        assert await cluster.settle(["t"]) == {"t"}
+        assert cluster.view.leader_epoch(P0) == 0
 
-    run_skipping_waits(scenario())
+    play_rivals(scene, connect=open_slowly)
 
 
 @pytest.mark.fault("strangers-86")
 def test_an_older_state_counts_at_last_though_a_broker_is_out_of_reach() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker({"t": 1}, node_id=1) as broker:
-            rivals = Rivals(broker, away=[2])
-            rivals.replicas.append(2)
-            rivals.tell(4)
-            cluster = cluster_of(broker)
-            await cluster.refresh(["t"])
-            rivals.tell(3)
-            rivals.asked.clear()
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
-            while cluster.view.leader_epoch(P0) == 4:
-                await look_often(cluster)
-                await asyncio.sleep(1)
-            assert DOUBT_S < loop.time() - began_s < DOUBT_S + 3 * LONGEST_PAUSE_S
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        rivals.replicas.append(2)
+        await cluster.refresh(["t"])
+        rivals.tell(3)
+        rivals.asked.clear()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while cluster.view.leader_epoch(P0) == 4:
+            await look_often(cluster)
+            await asyncio.sleep(1)
+        assert DOUBT_S < loop.time() - began_s < DOUBT_S + 3 * LONGEST_PAUSE_S
 
-            # Members that have read of the younger one hear it too, and others later do not.
-            assert await cluster.settle(["t"]) == {"t"}
-            await asyncio.sleep(SETTLED_S + FORGET_S)
-            assert not await cluster.settle(["t"])
-            await cluster.close()
+        # Members that have read of the younger one hear it too, and others later do not.
+        assert await cluster.settle(["t"]) == {"t"}
+        await asyncio.sleep(SETTLED_S + FORGET_S)
+        assert not await cluster.settle(["t"])
 
-    run_skipping_waits(scenario())
+    play_rivals(scene, brokers=1, away=[2])
 
 
 @pytest.mark.fault("strangers-92")
 def test_a_doubt_that_comes_and_goes_never_lasts() -> None:
     """A broker that is cut off is asked by chance, for as long as it may take."""
 
-    async def scenario() -> None:
-        async with (
-            ScriptedBroker({"t": 1}, node_id=1) as cut_off,
-            ScriptedBroker({"t": 1}, node_id=2) as leader,
-        ):
-            rivals = Rivals(cut_off, leader)
-            rivals.tell(4, 4)
-            cluster = cluster_of(cut_off)
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while loop.time() - began_s < 2 * DOUBT_S:
+            rivals.tell(3, -1)
+            await look_often(cluster)
+            assert cluster.view.leader_epoch(P0) == 4
+            rivals.tell(-1, 4)
             await cluster.refresh(["t"])
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
-            while loop.time() - began_s < 2 * DOUBT_S:
-                rivals.tell(3, -1)
-                await look_often(cluster)
-                assert cluster.view.leader_epoch(P0) == 4
-                rivals.tell(-1, 4)
-                await cluster.refresh(["t"])
-                await asyncio.sleep(FORGET_S / 3)
-            await cluster.close()
+            await asyncio.sleep(FORGET_S / 3)
 
-    run_skipping_waits(scenario())
+    play_rivals(scene)
 
 
 def test_who_waits_for_a_broker_says_so_and_asks_the_others_less_and_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker({"t": 1}, node_id=1) as broker:
-            rivals = Rivals(broker, away=[2])
-            rivals.replicas.append(2)
-            rivals.tell(4)
-            cluster = cluster_of(broker)
-            await cluster.refresh(["t"])
-            rivals.tell(3)
-            rivals.asked.clear()
-            for _ in range(500):
-                assert not await cluster.settle(["t"])
-                await asyncio.sleep(0.2)
-            assert 10 <= rivals.asked[1] <= 15
-            assert caplog.text.count("that is known when broker 2 responds") == 1
-            await cluster.close()
+    async def scene(rivals: Rivals, cluster: Cluster) -> None:
+        rivals.replicas.append(2)
+        await cluster.refresh(["t"])
+        rivals.tell(3)
+        rivals.asked.clear()
+        for _ in range(500):
+            assert not await cluster.settle(["t"])
+            await asyncio.sleep(0.2)
+        assert 10 <= rivals.asked[1] <= 15
+        assert caplog.text.count("that is known when broker 2 responds") == 1
 
-    run_skipping_waits(scenario())
+    play_rivals(scene, brokers=1, away=[2])
