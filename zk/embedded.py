@@ -10,7 +10,10 @@ server in good order, and the guard just ends.
 
 The settings are from ZooKeeper's Administrator's Guide. A tick of one second makes the server grant
 session timeouts from MIN_SESSION_TIMEOUT_MS up as requested. There is no bound on connections from
-one address and no admin server, and the four-letter words are `srvr` and `ruok`.
+one address and no admin server, and the four-letter words are `srvr`, `ruok` and `conf`.
+
+Java runs in the data directory and is told relative paths, since its configuration file cannot hold
+every name that a directory may have.
 """
 
 import asyncio
@@ -43,6 +46,7 @@ LOG_TAIL_LINES = 20
 # between our probe and the server's start, or while a server restarts.
 FREE_PORTS = range(20_000, 32_000)
 PORT_ATTEMPTS = 50
+START_ATTEMPTS = 5
 _POLL_S = 0.05
 _PROBE_TIMEOUT_S = 2.0
 
@@ -199,18 +203,20 @@ class EmbeddedZooKeeper:
         Raises ZkServerError, which ends with the last lines of the server's log.
         """
         assert self._process is None
+        wanted_port = self.port
 
-        java = await asyncio.to_thread(find_java)
-        class_path = self.class_path or _class_path()
-        self.port = find_port(self.host, self.port)
+        for attempts_left in reversed(range(START_ATTEMPTS)):
+            self.port = find_port(self.host, wanted_port)
+            try:
+                await self._start_at_port()
+                break
+            except ZkServerError as error:
+                # Between our look and its start, another process has taken the port.
+                if wanted_port or not attempts_left or "BindException" not in str(error):
+                    raise
 
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        config = self.data_dir / "zoo.cfg"
-        config.write_text(self._config())
-
-        joined_path = os.pathsep.join(map(str, class_path))
-        options = [*_JAVA_OPTIONS, *self._login_options(), "-cp", joined_path]
-        self._spawn([str(java), *options, _MAIN, str(config.resolve())])
+    async def _start_at_port(self) -> None:
+        self._spawn(self._prepare(await asyncio.to_thread(find_java)))
         try:
             await self._wait_until_serving()
         except BaseException:
@@ -245,9 +251,19 @@ class EmbeddedZooKeeper:
                 process.wait()
             self._dismiss_guard()
 
+    def _prepare(self, java: Path) -> list[str]:
+        """Write the files that the server needs; return the command that starts it."""
+        class_path = self.class_path or _class_path()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "zoo.cfg").write_text(self._config())
+
+        joined_path = os.pathsep.join(map(os.path.abspath, class_path))
+        options = [*_JAVA_OPTIONS, *self._login_options(), "-cp", joined_path]
+        return [os.path.abspath(java), *options, _MAIN, "./zoo.cfg"]
+
     def _config(self) -> str:
         settings = {
-            "dataDir": str(self.data_dir.resolve()),
+            "dataDir": "./.",  # of less than two characters it takes none
             "clientPort": self.port,
             "clientPortAddress": self.host,
             "tickTime": TICK_TIME_MS,
@@ -255,7 +271,7 @@ class EmbeddedZooKeeper:
             "maxSessionTimeout": MAX_SESSION_TIMEOUT_MS,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "srvr,ruok",
+            "4lw.commands.whitelist": "srvr,ruok,conf",
             # In hours: old snapshots and transaction logs are deleted.
             "autopurge.purgeInterval": 1,
             **({_SASL_PROVIDER: _SASL_CLASS} if self.users else {}),
@@ -272,7 +288,7 @@ class EmbeddedZooKeeper:
         )
         path = self.data_dir / "jaas.conf"
         write_private(path, f"Server {{\n  {_DIGEST_MODULE} required\n{entries};\n}};\n")
-        return [f"-Djava.security.auth.login.config={path.resolve()}"]
+        return [f"-Djava.security.auth.login.config={path.name}"]
 
     def _spawn(self, command: list[str]) -> None:
         """Start Java and its guard, which reads from a new pipe."""
@@ -288,6 +304,9 @@ class EmbeddedZooKeeper:
                     stdin=reader,
                     stdout=log,
                     stderr=subprocess.STDOUT,
+                    cwd=self.data_dir,
+                    # Java opens and prints the directory's name, whatever is in it.
+                    env=os.environ | {"LC_ALL": "C.UTF-8"},
                     start_new_session=True,
                 )
         finally:
@@ -314,15 +333,24 @@ class EmbeddedZooKeeper:
             await asyncio.sleep(_POLL_S)
 
     async def _is_serving(self) -> bool:
-        """Return whether `srvr` brings statistics. A server that is still loading sends none."""
+        """Return whether `conf` names our directory. A server that is still loading names none.
+
+        One that names another directory has taken our port, and ours is about to fail.
+        """
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_S):
                 reader, writer = await asyncio.open_connection(self.host, self.port)
                 with contextlib.closing(writer):
-                    writer.write(b"srvr")
-                    return (await reader.read()).startswith(b"Zookeeper version")
+                    writer.write(b"conf")
+                    response = (await reader.read()).decode(errors="replace")
+            return self._is_ours(response)
         except OSError:  # also TimeoutError
             return False
+
+    def _is_ours(self, response: str) -> bool:
+        """Return whether a response to `conf` is our server's. Raises OSError if it has no data."""
+        named = re.search("^dataDir=(.*?/version-2)$", response, re.DOTALL | re.MULTILINE)
+        return named is not None and os.path.samefile(named[1], self.data_dir / "version-2")
 
     def _failure(self, symptom: str) -> ZkServerError:
         """Return an error with the last lines of the server's log, without stack traces."""

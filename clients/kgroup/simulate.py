@@ -227,7 +227,7 @@ def simulate_change(
     # New members subscribe to what the others do.
     topics = tuple(sorted({t for m in members for t in m.topics} | scene.partition_counts.keys()))
     taken = {member.member_id for member in members}
-    new_ids = (f"new-{number}" for number in range(1, added + len(taken) + 1))
+    new_ids = (scene.new_member_prefix + str(n) for n in range(1, added + len(taken) + 1))
     new = [SimulatedMember(name, topics) for name in new_ids if name not in taken][:added]
     if not staying and not new:
         raise click.UsageError("--members leaves no member")

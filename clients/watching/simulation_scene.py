@@ -7,6 +7,7 @@ import attrs
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError, ClientError
+from clients.groups.group_facts import MemberFacts
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import unknown_group
 from clients.groups.lag import lag_of
@@ -26,6 +27,8 @@ class Scene:
     partition_counts: Mapping[str, int] = attrs.Factory(dict)
     lags: Mapping[TopicPartition, int] = attrs.Factory(dict)
     failures: Sequence[Failure] = ()
+    new_member_prefix: str = "new-"
+    """Beginning of the id of a member that is made up: range goes by the order of ids."""
 
 
 async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) -> Scene:
@@ -62,7 +65,17 @@ async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) 
             lags[partition] = lag.counted(assigned=True)
 
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    return Scene(members, counts, lags, reader.failures)
+    prefix = "new-"
+    # Or the forecast would depend on how the group's name sorts (fault strangers-94).
+    if facts.type == "zookeeper":
+        prefix = new_member_prefix(group, facts.members)
+    return Scene(members, counts, lags, reader.failures, prefix)
+
+
+def new_member_prefix(group: str, members: Sequence[MemberFacts]) -> str:
+    """Return how the id of the next member in ZooKeeper begins, behind those of the last host."""
+    hosts = [f"{member.host}-" for member in members if member.host]
+    return f"{group}_{max(hosts, default='')}new-"
 
 
 async def read_subscriptions(sessions: Sessions, group: str) -> dict[str, tuple[str, ...]]:

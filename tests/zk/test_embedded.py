@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from zk.embedded import EmbeddedZooKeeper, ZkServerError, find_jars, find_java
+from zk import embedded
+from zk.embedded import EmbeddedZooKeeper, ZkServerError, find_jars, find_java, find_port
 from zk.session import KazooSession
 
 PATIENCE_S = 20.0
@@ -53,6 +54,43 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         port = holder.getsockname()[1]
         with pytest.raises(ZkServerError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
             asyncio.run(EmbeddedZooKeeper(tmp_path, port).start())
+
+
+def test_another_port_is_taken_when_the_free_one_is_free_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers that start at once may look at the same free port. Each must serve its own."""
+
+    async def scenario() -> None:
+        async with EmbeddedZooKeeper(tmp_path / "first") as first:
+            free = find_port("127.0.0.1", 0)
+            found = iter((first.port, free))
+            monkeypatch.setattr(embedded, "find_port", lambda host, port: next(found))
+
+            async with EmbeddedZooKeeper(tmp_path / "second") as second:
+                assert second.port == free
+                for server in (first, second):
+                    session = KazooSession(server.connect_string)
+                    await session.start()
+                    await session.create("/node", b"")
+                    await session.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("name", ["größe 日本", "a=b:c#d\\e!", " first", "two\nlines"])
+def test_a_directory_may_have_any_name(
+    name: str, locale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+
+    async def scenario() -> None:
+        async with EmbeddedZooKeeper(tmp_path / name):
+            assert (tmp_path / name / "version-2").is_dir()
+
+    asyncio.run(scenario())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`kgroup simulate`: from nothing, and from a live group that it does not join."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,48 @@ def test_a_live_group_is_read_and_not_joined(dev_cluster: DevCluster) -> None:
     assert "has no active members" in empty.stderr
     unknown = dev_cluster.run("kgroup", "simulate", "never-was", "--members", "+1")
     assert unknown.stderr == "error: Consumer group 'never-was' does not exist.\n"
+
+
+@pytest.mark.fault("strangers-94")
+def test_a_member_made_up_in_zookeeper_gets_what_a_real_one_gets(dev_cluster: DevCluster) -> None:
+    """Range goes by ids, and these begin with the group's name, which here is behind `new`."""
+    created = dev_cluster.run("kbroker", "topics", "create", "zoned", "--partitions", "7")
+    assert created.returncode == 0, created.stderr
+
+    def describe_members() -> list[dict[str, Any]]:
+        described = dev_cluster.run("kgroup", "describe", "zulu", "--members", "-o", "json")
+        items: list[dict[str, Any]] = json.loads(described.stdout)["items"]
+        return items
+
+    def shares(count: int) -> dict[str, str]:
+        """Return who owns what, once so many members own all partitions."""
+        found = describe_members()
+        is_settled = sum(item["partitions"] for item in found) == 7 and len(found) == count
+        return {item["consumer_id"]: item["assignment"] for item in found} if is_settled else {}
+
+    members = []
+    try:
+        for count in (1, 2, 3):
+            members.append(
+                dev_cluster.begin(
+                    *("kgroup", "consume", "--topic", "zoned", "--group", "zulu"),
+                    *("--membership", "zookeeper"),
+                )
+            )
+            block_until(partial(shares, count), f"{count} members that own all partitions")
+            if count == 2:
+                args = ("--members", "+1", "--assignor", "range", "-o", "json")
+                simulated = dev_cluster.run("kgroup", "simulate", "zulu", *args)
+                (forecast,) = json.loads(simulated.stdout)["items"]
+
+        real = shares(3)
+        told = {share["member"]: share["assignment"] for share in forecast["shares"]}
+        (made_up,) = told.keys() - real.keys()
+        (new,) = real.keys() - told.keys()
+        told[new] = told.pop(made_up)
+        assert told == real
+    finally:
+        for member in members:
+            member.terminate()
+        for member in members:
+            member.communicate(timeout=60)
