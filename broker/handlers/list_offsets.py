@@ -39,8 +39,11 @@ FIRST_VERSION_OF_NOT_AVAILABLE = 5
 LOOKED_UP_AT_ONCE = 32
 """Times that are looked up on the event loop for one request."""
 
-LookUp = Callable[[Log, int], tuple[int, int] | None]
-"""Finds timestamp and offset of the first record of a log at a time. Raises ApiError."""
+LookUp = Callable[[Partition, int], tuple[int, int] | None]
+"""Finds timestamp and offset of the first record of a partition at a time. Raises ApiError."""
+
+Place = tuple[Log, int, int]
+"""A log, the leader epoch in which it is looked at, and a time."""
 
 
 def handle(
@@ -71,19 +74,25 @@ def handle(
 
     # Look few times up here, as far as that takes few small reads.
     times = list(_times(replicas, request, refused, twice))
-    results: dict[tuple[Log, int], tuple[int, int] | ApiError | None] = {}
+    results: dict[Place, tuple[int, int] | ApiError | None] = {}
     left = times[LOOKED_UP_AT_ONCE:]
-    for log, time in times[:LOOKED_UP_AT_ONCE]:
+    for place in times[:LOOKED_UP_AT_ONCE]:
+        log, _, time = place
         try:
-            results[log, time] = log.offset_for_timestamp_at_once(time)
+            results[place] = log.offset_for_timestamp_at_once(time)
         except LongLookUp:
-            left.append((log, time))
+            left.append(place)
         except ApiError as error:
             # Raised when the partition's part of the response is built.
-            results[log, time] = error
+            results[place] = error
 
-    def look_up(log: Log, time: int) -> tuple[int, int] | None:
-        result = results.get((log, time))
+    def look_up(partition: Partition, time: int) -> tuple[int, int] | None:
+        place = (partition.log, partition.leader_epoch, time)
+        reason = f"{partition.topic_partition} has moved while records were looked up"
+        moved = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        # While threads were at work it went to another directory, or got another leader. That is
+        # not to say that it has no such record (fault strangers-95, was: results.get(place)).
+        result = results.get(place, moved)
         if isinstance(result, ApiError):
             raise result
         return result
@@ -93,8 +102,8 @@ def handle(
 
     # Look the others up in threads, then respond.
     async def respond() -> ListOffsetsResponse:
-        for log, time in left:
-            results[log, time] = await _look_up(log, time, deferred, owner_of(context))
+        for place in left:
+            results[place] = await _look_up(place, deferred, owner_of(context))
         return _respond(replicas, cache, request, refused, twice, context, look_up)
 
     return deferred.respond(
@@ -110,7 +119,7 @@ def _times(
     request: ListOffsetsRequest,
     refused: Collection[str],
     twice: Collection[TopicPartition],
-) -> Iterator[tuple[Log, int]]:
+) -> Iterator[Place]:
     """Go through the times to be looked up, with the logs that are here."""
     for topic in request.topics:
         if topic.name in refused:
@@ -129,12 +138,13 @@ def _times(
             # One batch might be decompressed 2,000 times to refuse 2,000 names.
             if topic_partition in twice:
                 continue
-            yield partition.log, partition_request.timestamp
+            yield partition.log, partition.leader_epoch, partition_request.timestamp
 
 
 async def _look_up(
-    log: Log, time: int, deferred: Deferred, owner: Owner
+    place: Place, deferred: Deferred, owner: Owner
 ) -> tuple[int, int] | ApiError | None:
+    log, _, time = place
     try:
         in_thread = partial(deferred.in_thread, owner=owner)
         return await log.offset_for_timestamp_in_thread(time, in_thread)
@@ -241,7 +251,7 @@ def _find(
     if log.config.magic == 0:
         reason = f"{topic_partition} is kept without timestamps"
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason)
-    record = look_up(log, partition_request.timestamp)
+    record = look_up(partition, partition_request.timestamp)
 
     # A record that is not committed is not shown. Whether it is committed a new leader may
     # not know yet.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -215,7 +217,9 @@ def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> N
 # ---- off the event loop
 
 
-async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponsePartition]:
+async def ask_apart(
+    replicas: Replicas, *times: int, meanwhile: Callable[[], None] = lambda: None
+) -> list[ListOffsetsResponsePartition]:
     """Ask all partitions for a time each; the response must not come at once."""
     list_request = ListOffsetsRequest(
         replica_id=CONSUMER,
@@ -233,6 +237,7 @@ async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponse
         replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(5)
     )
     assert isinstance(waiting, Wait)
+    meanwhile()
     response = await replicas.ended(waiting)
     return [p for t in response.topics for p in t.partitions]
 
@@ -325,3 +330,35 @@ def test_a_followers_log_is_not_looked_into(caplog: pytest.LogCaptureFixture) ->
     (part,) = ask(replicas, 101)
     assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert caplog.records == []
+
+
+def lead_again(replicas: Replicas) -> None:
+    """The partition has got a new leader epoch."""
+    replicas.lead("t", 2, epoch=1)
+
+
+def move_to_another_directory(replicas: Replicas) -> None:
+    """Another log has taken the place of the one that was looked into."""
+    partition = replicas.manager.partition(T0)
+    partition.log = copy.copy(partition.log)
+
+
+@pytest.mark.fault("strangers-95")
+@pytest.mark.parametrize("move", [lead_again, move_to_another_directory])
+async def test_what_moves_while_others_are_looked_up_has_no_unknown_record(
+    move: Callable[[Replicas], None],
+) -> None:
+    """Clients ask again. They took it for a log without a record that late, and skipped it."""
+    replicas = Replicas().lead("t", 2)
+    for index, value in enumerate((b"small", LARGE)):
+        data = encode_batch([(100, None, value, ())])
+        topic_partition = TopicPartition("t", index)
+        replicas.manager.append(
+            topic_partition, data, all_in_sync=False, zstd_allowed=True, now_ms=1
+        )
+
+    moved, _ = await ask_apart(replicas, 50, 50, meanwhile=lambda: move(replicas))
+    assert moved.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    found, _ = await ask_apart(replicas, 50, 50)
+    assert result_of(found) == (ErrorCode.NONE, 100, 0)
