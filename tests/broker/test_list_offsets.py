@@ -332,6 +332,29 @@ def test_a_followers_log_is_not_looked_into(caplog: pytest.LogCaptureFixture) ->
     assert caplog.records == []
 
 
+@pytest.mark.fault("strangers-97")
+@pytest.mark.parametrize("bound", [0, 60_000])
+async def test_what_was_found_in_time_is_told_and_the_rest_is_to_be_asked_again(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request gets on: with all or nothing no timeout helped a client."""
+    monkeypatch.setattr(list_offsets, "LOOKED_UP_FOR_MS", bound)
+    replicas = Replicas().lead("t", 2)
+    for index in range(2):
+        data = encode_batch([(100, None, LARGE, ())])
+        topic_partition = TopicPartition("t", index)
+        replicas.manager.append(
+            topic_partition, data, all_in_sync=False, zstd_allowed=True, now_ms=1
+        )
+
+    first, second = await ask_apart(replicas, 50, 50)
+    assert result_of(first) == (ErrorCode.NONE, 100, 0)
+    if bound:
+        assert result_of(second) == (ErrorCode.NONE, 100, 0)
+    else:
+        assert second.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
 def lead_again(replicas: Replicas) -> None:
     """The partition has got a new leader epoch."""
     replicas.lead("t", 2, epoch=1)
