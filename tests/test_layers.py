@@ -291,6 +291,7 @@ WAITING: dict[str, str] = {
     "clients.command_line.sessions": "sessions that are opened and closed",
     "clients.groups.group_lag": "the admin client",
     "clients.groups.marker_tails": "brokers, through the cluster's connections",
+    "clients.groups.unowned_partitions": "a broker, through the cluster's connections",
     "clients.command_line.missing_rights": "brokers, through the cluster's connections",
     "clients.watching.simulation_scene": "the admin client, and the reader of groups",
     "clients.fetch_requests": "a broker, through a connection",

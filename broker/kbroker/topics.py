@@ -420,6 +420,8 @@ def alter(
     """Add partitions to a topic, or change its settings.
 
     More partitions send new messages of a key elsewhere; messages already written stay in place.
+    Consumers at a coordinator see new partitions within their metadata.max.age.ms, and those with
+    auto.offset.reset=latest skip what is written to them until then.
     """
     require_name(name, pattern)
     if partitions is None and not configs and not removed:

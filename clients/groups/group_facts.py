@@ -132,6 +132,8 @@ class CoordinatorFacts:
     assignment_strategy: str = ""
     members: tuple[MemberFacts, ...] = ()
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = attrs.Factory(dict)
+    unowned: frozenset[TopicPartition] = frozenset()
+    """Partitions of topics that members subscribe to, and which no member owns."""
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
@@ -231,6 +233,8 @@ class GroupFacts:
             partitions |= self.zookeeper.offsets.keys()
         if self.coordinator is not None:
             partitions |= self.coordinator.offsets.keys()
+            # Nobody consumes them, which no tool would tell of (fault strangers-96).
+            partitions |= self.coordinator.unowned
         return partitions
 
     @property

@@ -32,6 +32,7 @@ from clients.groups.group_facts import (
 )
 from clients.groups.group_view import unknown_group
 from clients.groups.marker_tails import MarkerTails
+from clients.groups.unowned_partitions import Consumed, find_unowned
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
@@ -150,6 +151,24 @@ class GroupReader:
         return [
             attrs.evolve(facts, coordinator=at_coordinators.get(facts.group))
             for facts in in_zookeeper
+        ]
+
+    async def with_unowned(self, groups: Sequence[GroupFacts]) -> list[GroupFacts]:
+        """Return the facts with the partitions that no member owns at each coordinator."""
+        consumed = {
+            facts.group: Consumed.of(topics, (p for m in facts.members for p in m.partitions))
+            for facts in groups
+            if (topics := facts.subscribed_topics)
+        }
+        found = find_unowned(self.sessions.admin.cluster, consumed)
+        unowned = await self._or_failure("partitions of topics", found) or {}
+        return [
+            facts
+            if facts.coordinator is None or facts.group not in unowned
+            else attrs.evolve(
+                facts, coordinator=attrs.evolve(facts.coordinator, unowned=unowned[facts.group])
+            )
+            for facts in groups
         ]
 
     async def log_offsets(

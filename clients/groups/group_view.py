@@ -29,6 +29,12 @@ from protocol.topic_partition import TopicPartition
 
 Item = dict[str, Any]
 
+WHY_UNOWNED = (
+    "members hear of added partitions within their metadata.max.age.ms (5 minutes by default), and "
+    "with auto.offset.reset=latest skip what was written until then"
+)
+"""What there is to say of partitions that nobody owns."""
+
 
 # --- Columns -------------------------------------------------------------------------------------
 
@@ -114,6 +120,7 @@ OFFSET_COLUMNS = (
         wide=True,
         text=lambda is_so: "UNSUBSCRIBED" if is_so else plain(None),
     ),
+    Column("UNOWNED", wide=True, text=lambda is_so: "UNOWNED" if is_so else plain(None)),
     Column("METADATA", wide=True),
 )
 
@@ -157,6 +164,7 @@ def offset_items(
     """
     owner_of = _owners(facts)
     subscribed = facts.subscribed_topics
+    unowned = facts.coordinator.unowned if facts.coordinator else frozenset()
 
     items = [
         _offset_item(
@@ -167,7 +175,10 @@ def offset_items(
             (times or {}).get(partition, NO_TIMES),
             now_ms,
         )
-        | {"unsubscribed": subscribed is not None and partition.topic not in subscribed}
+        | {
+            "unsubscribed": subscribed is not None and partition.topic not in subscribed,
+            "unowned": partition in unowned,
+        }
         for partition in sorted(partitions)
     ]
 
@@ -267,6 +278,8 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
     unknown = sum(1 for item in rows if item["log_end_offset"] is None)
     without = f", {unknown} of them unknown" if unknown else ""
+    unowned = sum(1 for item in rows if item["unowned"])
+    without += f", {unowned} of them without an owner" if unowned else ""
     # What an offset that is missing leaves unread is nobody's lag.
     bare = sum(1 for item in rows if _is_left(item))
     without += f", {bare} of them without a committed offset" if bare else ""
@@ -278,6 +291,16 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
     largest, where = max(lags, key=lambda pair: pair[0])
     place = f"{where['topic']}-{where['partition']}"
     return f"{head}, lag {total} in {of}{without}, most {largest} in {place}"
+
+
+def unowned_remarks(group_id: str, items: Collection[Item]) -> list[str]:
+    """Return the text for stderr on partitions that no member owns, if there are any."""
+    unowned = [item for item in items if item.get("unowned")]
+    if not unowned:
+        return []
+    more = f" and {len(unowned) - 1} more" if len(unowned) > 1 else ""
+    where = f"{unowned[0]['topic']}-{unowned[0]['partition']}{more}"
+    return [f"Warning: No member of consumer group '{group_id}' owns {where}: {WHY_UNOWNED}."]
 
 
 def position_remarks(group_id: str, items: Collection[Item]) -> list[str]:

@@ -42,8 +42,9 @@ def command(target: Target, groups: tuple[str, ...], within: int, output: str) -
     """Show what GROUPS, by default all, will lose: offsets that expire, records deleted unread.
 
     RISK is offset-expires, records-deleted, overtaken where retention has deleted records that
-    the group has not consumed, or beyond-log-end where its offset is behind the last record: a
-    consumer then goes on where its auto.offset.reset says. Times of deletion are the earliest ones
+    the group has not consumed, beyond-log-end where its offset is behind the last record (a
+    consumer then goes on where its auto.offset.reset says), or no-owner where a topic has got
+    partitions that no member owns yet. Times of deletion are the earliest ones
     by retention.ms: a segment is deleted as a whole. Topics with a retention.bytes, or that are
     compacted, which may delete records sooner, are named.
     """

@@ -59,7 +59,7 @@ def command(
     # A group that is named twice is deleted once.
     group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
     if bool(group_ids) == all_groups:
-        raise click.UsageError("name at least one group, or use --all-groups")
+        raise click.UsageError("name at least one group, or use --all-groups, and not both")
 
     check_names(target, group_ids)
     show(asyncio.run(delete_groups(target, None if all_groups else group_ids)), output)

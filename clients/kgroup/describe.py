@@ -43,6 +43,7 @@ from clients.groups.group_view import (
     remark,
     state_item,
     summary,
+    unowned_remarks,
 )
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
@@ -124,7 +125,9 @@ def command(
     """
     group_ids = (*groups, *more_groups)
     if bool(group_ids) + all_groups + (match is not None) != 1:
-        raise click.UsageError("name at least one group, or use --all-groups or --match")
+        raise click.UsageError(
+            "name at least one group, or use --all-groups or --match, and only one of these"
+        )
     if offsets + members + state > 1:
         raise click.UsageError("give one of --offsets, --members and --state")
     view = "members" if members else "state" if state else "offsets"
@@ -231,6 +234,7 @@ async def offsets_view(
     reader: GroupReader, groups: Sequence[GroupFacts], wanted: Wanted
 ) -> tuple[Listing, list[str]]:
     """Return a row for each partition, and a summary of each group."""
+    groups = await reader.with_unowned(groups)
     rows_of, remarks = await read_offset_rows(reader, groups, wanted.topics, wanted.keys)
     # A group that is asked for by its name alone is expected to have what is named.
     if wanted.group_ids is not None and not reader.failures:
@@ -244,7 +248,8 @@ async def offsets_view(
     if wanted.needs_times:
         reader.failures += reader.unread
     for group_id, rows in rows_of.items():
-        remarks = [*remarks, *position_remarks(group_id, rows)]
+        more = [*position_remarks(group_id, rows), *unowned_remarks(group_id, rows)]
+        remarks = [*remarks, *more]
     items = [
         item
         for rows in rows_of.values()

@@ -228,14 +228,14 @@ def command(
     """
     group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
     if bool(group_ids) == all_groups:
-        raise click.UsageError("name at least one group, or use --all-groups")
+        raise click.UsageError("name at least one group, or use --all-groups, and not both")
     if dry_run and execute:
         raise click.UsageError("give one of --dry-run and --execute")
     check_names(target, group_ids)
 
     position = position_of(from_file is not None, **wanted)
     if from_file is None and bool(topics) == all_topics:
-        raise click.UsageError("name topics with --topic, or use --all-topics")
+        raise click.UsageError("name topics with --topic, or use --all-topics, and not both")
     by_group: Mapping[str, Position] | None = None
     if from_file is not None:
         by_group = read_csv(from_file, group_ids)

@@ -27,7 +27,6 @@ from clients.watching.commit_history import (
     Owners,
     in_order,
     owners_of,
-    subscribed_topics_of,
 )
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.watching.health import WINDOW_MS, health_items
@@ -70,9 +69,6 @@ class Monitor:
     recorder: Recorder | None = None
     _trends: dict[str, deque[int]] = attrs.field(factory=dict)
     _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
-    _subscribed: dict[str, tuple[GroupMetadata | None, frozenset[str] | None]] = attrs.field(
-        factory=dict
-    )
     _unread: UnreadTimes = attrs.field(factory=UnreadTimes)
     _health: tuple[int, list[Item]] = (-1, [])
     _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -111,7 +107,7 @@ class Monitor:
         await self._read_unread()
 
         # What is kept of a group goes with it.
-        for kept in (self._trends, self._owners, self._subscribed, self.commits_total):
+        for kept in (self._trends, self._owners, self.commits_total):
             for group_id in kept.keys() - watch.groups.keys():
                 del kept[group_id]
         async for group_id in in_slices(watch.groups):
@@ -201,16 +197,9 @@ class Monitor:
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """Return the topics that a group's members subscribe to; None if it is not known."""
-        metadata = self.groups[group_id].metadata
-        known = self._subscribed.get(group_id)
-        if known is None or known[0] is not metadata:
-            known = self._subscribed[group_id] = (metadata, subscribed_topics_of(metadata))
-        return None if self._has_members_in_zookeeper(group_id) else known[1]
-
-    def _has_members_in_zookeeper(self, group_id: str) -> bool:
-        zookeeper = self.recorder.watch.zookeeper if self.recorder else None
-        known = zookeeper.groups.get(group_id) if zookeeper else None
-        return bool(known and known.facts.zookeeper and known.facts.zookeeper.members)
+        assert self.recorder is not None
+        consumed = self.recorder.watch.consumed(group_id)
+        return None if consumed is None else consumed.topics
 
     def _in_zookeeper(self, group_id: str) -> GroupInZooKeeper | None:
         """Return a group whose members are in ZooKeeper, or were last."""
@@ -269,8 +258,9 @@ class Monitor:
                     group_id: dict(group.offsets) for group_id, group in sorted(self.groups.items())
                 }
                 subscribed = {group_id: self.subscribed_topics(group_id) for group_id in offsets}
+                unowned = self.recorder.watch.unowned
                 items = await asyncio.to_thread(
-                    self._judge, offsets, logs, subscribed, self.brokers_time_ms
+                    self._judge, offsets, logs, subscribed, unowned, self.brokers_time_ms
                 )
                 self._health = (read_at_ms, items)
             return self._health[1]
@@ -280,6 +270,7 @@ class Monitor:
         offsets: Mapping[str, Mapping[TopicPartition, RecordedOffset]],
         logs: Mapping[TopicPartition, LogOffsets],
         subscribed: Mapping[str, frozenset[str] | None],
+        unowned: Mapping[str, frozenset[TopicPartition]],
         now_ms: int,
     ) -> list[Item]:
         """Judge groups by their commits in the file: by the last ones of each partition."""
@@ -305,7 +296,14 @@ class Monitor:
                 and (since_ms := unread_since_ms.get((partition, start))) is not None
             }
             items += health_items(
-                group_id, commits, logs, now_ms, WINDOW_MS, unread, subscribed[group_id]
+                group_id,
+                commits,
+                logs,
+                now_ms,
+                WINDOW_MS,
+                unread,
+                subscribed[group_id],
+                unowned.get(group_id, frozenset()),
             )
         return items
 
@@ -315,9 +313,7 @@ class Monitor:
             return []
         file = self.recorder.file
         group = self.groups.get(group_id)
-        subscribed = None
-        if group is not None and not self._has_members_in_zookeeper(group_id):
-            subscribed = subscribed_topics_of(group.metadata)
+        subscribed = None if group is None else self.subscribed_topics(group_id)
         commits: dict[TopicPartition, list[Commit]] = {}
         newest_place = _newest_place(group.offsets) if group is not None else -1
         for commit in in_order(file.commits(group_id), newest_place):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from clients.groups.recorded_groups import RecordedOffset, VisibleRecord, time_of_commit
+from clients.groups.unowned_partitions import Consumed
 from groups.coordinator.subscriptions import CONSUMER, topics_of
 from offsets.records import NO_TIMESTAMP, CommittedOffset, GroupMetadata, OffsetKey
 from protocol.consumer_protocol import decode_assignment
@@ -78,8 +79,8 @@ def owners_of(metadata: GroupMetadata | None) -> Owners:
         return {}
 
 
-def subscribed_topics_of(metadata: GroupMetadata | None) -> frozenset[str] | None:
-    """Return the topics that the members of a group subscribe to, or own.
+def consumed_by(metadata: GroupMetadata | None) -> Consumed | None:
+    """Return the topics that the members of a group subscribe to, or own, and what they own.
 
     None for a group without members, and where it is not known.
     """
@@ -88,8 +89,7 @@ def subscribed_topics_of(metadata: GroupMetadata | None) -> frozenset[str] | Non
     topics = topics_of(
         metadata.protocol_type, (bytes(member.subscription) for member in metadata.members)
     )
-    owned = {partition.topic for partition in owners_of(metadata)}
-    return None if topics is None else topics | owned
+    return None if topics is None else Consumed.of(topics, owners_of(metadata))
 
 
 @attrs.define(eq=False)

@@ -22,10 +22,16 @@ from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
+from clients.groups.unowned_partitions import Consumed, find_unowned
 from clients.paced import paced
-from clients.watching.commit_history import Commit, CommitCollector, commits_between
+from clients.watching.commit_history import (
+    Commit,
+    CommitCollector,
+    commits_between,
+    consumed_by,
+)
 from clients.watching.zookeeper_watch import ZooKeeperWatch
-from offsets.records import NO_TIMESTAMP
+from offsets.records import NO_TIMESTAMP, GroupMetadata
 from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -60,6 +66,10 @@ class GroupWatch:
     """False where the topic may not be read."""
     group_read_at_ms: dict[str, int] = attrs.field(factory=dict)
     """When each group was read, if they are read one by one."""
+    unowned: dict[str, frozenset[TopicPartition]] = attrs.field(factory=dict)
+    """The partitions of groups that members subscribe to, and none owns."""
+    # Group -> its record, and what its members consume by it.
+    _consumed: dict[str, tuple[GroupMetadata | None, Consumed | None]] = attrs.field(factory=dict)
     _read_at_s: float = 0.0
     _tails: MarkerTails = attrs.field(factory=MarkerTails)
     _collector: CommitCollector = attrs.field(init=False)
@@ -98,6 +108,7 @@ class GroupWatch:
             groups |= {name: known.group for name, known in self.zookeeper.groups.items()}
 
         # A group is shown when the ends of its logs are known.
+        failures += await self._find_unowned(groups)
         failures += await self._read_logs(groups)
         self.groups = groups
 
@@ -125,9 +136,32 @@ class GroupWatch:
     def _end_of(self, partition: TopicPartition) -> int | None:
         return self.logs.get(partition, LogOffsets()).records_end
 
+    def consumed(self, group_id: str) -> Consumed | None:
+        """Return what a group's members at its coordinator consume; None if it is not known."""
+        if self.zookeeper is not None and self.zookeeper.has_members(group_id):
+            return None
+        return self._consumed[group_id][1]
+
+    async def _find_unowned(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
+        """Read which partitions nobody owns; they stay as they were where it cannot be read."""
+        # Records change seldom, and there may be thousands.
+        for group_id, group in groups.items():
+            known = self._consumed.get(group_id)
+            if known is None or known[0] is not group.metadata:
+                self._consumed[group_id] = (group.metadata, consumed_by(group.metadata))
+        self._consumed = {group_id: self._consumed[group_id] for group_id in groups}
+
+        consumed = {group_id: own for group_id in groups if (own := self.consumed(group_id))}
+        try:
+            self.unowned = await find_unowned(self.admin.cluster, consumed)
+        except KgroupError as error:
+            return [Failure.of("partitions of topics", error)]
+        return []
+
     async def _read_logs(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
         partitions = {partition for group in groups.values() for partition in group.offsets}
+        partitions = partitions.union(*self.unowned.values())
         starts, ends = await asyncio.gather(
             *(
                 self.admin.list_offsets(dict.fromkeys(partitions, time), waits_for_topics=False)
@@ -146,9 +180,12 @@ class GroupWatch:
                     if (former := self.logs.get(partition)) is not None:
                         # What was committed since has been read: the log was so long.
                         newest = max(
-                            group.offsets[partition].offset
-                            for group in groups.values()
-                            if partition in group.offsets
+                            (
+                                group.offsets[partition].offset
+                                for group in groups.values()
+                                if partition in group.offsets
+                            ),
+                            default=0,
                         )
                         known_end = None if former.end is None else max(former.end, newest)
                         logs[partition] = LogOffsets(former.start, known_end)

@@ -9,13 +9,14 @@ Source: Burrow, core/internal/evaluator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import attrs
 
 from clients.groups.group_facts import LogOffsets
+from clients.groups.group_view import WHY_UNOWNED
 from clients.groups.lag import ADVICE, REASONS, Position, age_of, lag_of
 from clients.watching.commit_history import Commit
 from protocol.frozen import frozen
@@ -117,6 +118,9 @@ class Case:
     def window(self) -> str:
         """The text of `window_ms`."""
         return _seconds(self.window_ms)
+
+
+UNOWNED = f"it has records, and no member owns it: {WHY_UNOWNED}"
 
 
 class Rule(NamedTuple):
@@ -273,10 +277,12 @@ def health_items(
     window_ms: int = WINDOW_MS,
     unread_since_ms: Mapping[TopicPartition, int] | None = None,
     subscribed: frozenset[str] | None = None,
+    unowned: Collection[TopicPartition] = (),
 ) -> list[dict[str, Any]]:
     """Return one item for each partition that has a committed offset, with the group's verdict.
 
-    `subscribed` are the topics that its members subscribe to; None if that is not known.
+    `subscribed` are the topics that its members subscribe to; None if that is not known. Those of
+    the `unowned`, which no member owns, that have records and no offset get an item too.
     """
     by_partition: dict[TopicPartition, list[Commit]] = {}
     for commit in commits:
@@ -301,6 +307,10 @@ def health_items(
             (unread_since_ms or {}).get(partition),
             is_subscribed,
         )
+    for partition in sorted(unowned):
+        log = logs.get(partition, LogOffsets())
+        if partition not in judged and (log.end or 0) > (log.start or 0):
+            judged[partition] = PartitionHealth(WARN, UNOWNED, 0, None, None)
     verdict = judge_group(judged.values())
     return [
         {

@@ -23,11 +23,12 @@ from clients.groups.lag import age_of, lag_of, next_offset
 from clients.groups.marker_tails import MOST_MARKERS, MarkerTails
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
+from clients.groups.unowned_partitions import Consumed, find_unowned
 from clients.watching.commit_history import (
     Commit,
     CommitCollector,
+    consumed_by,
     in_order,
-    subscribed_topics_of,
 )
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
@@ -62,8 +63,8 @@ class History:
     """True where `__consumer_offsets` may not be read: commits are those that others show."""
     recorded_until_ms: int | None = None
     """The end of the last recording; None without one."""
-    subscribed: Mapping[str, frozenset[str]] = attrs.Factory(dict)
-    """Group -> the topics that its members subscribe to now, where that is known."""
+    consumed: Mapping[str, Consumed] = attrs.Factory(dict)
+    """Group -> what its members subscribe to and own now, where that is known."""
 
     def times_ms(self) -> Iterator[int]:
         """Yield the time of each group's last commit: of earlier ones a clock was set since."""
@@ -147,12 +148,11 @@ async def read_history(
 
     # ZooKeeper has the last commit of each partition, and its time.
     in_zookeeper: frozenset[str] = frozenset()
-    with_members_in_zookeeper: set[str] = set()
+    zookeeper = ZooKeeperWatch(sessions) if sessions.zk is not None else None
     failures: list[Failure] = []
     if sessions.zk_failure is not None:
         failures.append(Failure.of("ZooKeeper", sessions.zk_failure))
-    if sessions.zk is not None:
-        zookeeper = ZooKeeperWatch(sessions)
+    if zookeeper is not None:
         seen, failures = await zookeeper.look(
             records.groups, time.time_ns() // 1_000_000, MAX_GROUPS_PER_SECOND, wanted
         )
@@ -161,11 +161,6 @@ async def read_history(
                 continue
             commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
         in_zookeeper = frozenset(commit.group for commit in seen)
-        with_members_in_zookeeper = {
-            group_id
-            for group_id, known in zookeeper.groups.items()
-            if known.facts.zookeeper is not None and known.facts.zookeeper.members
-        }
         if in_zookeeper:
             sources.append("ZooKeeper")
 
@@ -198,10 +193,10 @@ async def read_history(
         is_refused,
         max((until_ms for _, until_ms in recorded), default=None),
         {
-            group_id: topics
+            group_id: consumed
             for group_id, group in records.groups.items()
-            if group_id not in with_members_in_zookeeper
-            and (topics := subscribed_topics_of(group.metadata)) is not None
+            if not (zookeeper and zookeeper.has_members(group_id))
+            and (consumed := consumed_by(group.metadata)) is not None
         },
     )
 
@@ -254,7 +249,10 @@ async def judge_groups(
         for partition, commit in own.items()
         if commit.offset is not None
     }
-    logs = await _read_logs(admin, {partition for partition, _ in consumed})
+    unowned = await find_unowned(admin.cluster, history.consumed)
+    logs = await _read_logs(
+        admin, {partition for partition, _ in consumed}.union(*unowned.values())
+    )
     logs = await MarkerTails().look(admin.cluster, logs, consumed)
     now_ms = latest_time(time.time_ns() // 1_000_000, history.times_ms())
 
@@ -286,7 +284,8 @@ async def judge_groups(
             now_ms,
             window_ms,
             unread_since_ms,
-            history.subscribed.get(group_id),
+            history.consumed[group_id].topics if group_id in history.consumed else None,
+            unowned.get(group_id, frozenset()),
         )
     return judged
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.groups.group_view import duration
+from clients.groups.group_view import WHY_UNOWNED, duration
 from clients.groups.lag import ADVICE, REASONS, Position
 
 Item = Mapping[str, Any]
@@ -14,6 +14,7 @@ EXPIRES = "offset-expires"
 DELETED = "records-deleted"
 OVERTAKEN = "overtaken"
 BEYOND = Position.BEYOND_LOG_END.value
+UNOWNED = "no-owner"
 
 
 def find_risks(items: Sequence[Item], within_ms: int) -> list[dict[str, Any]]:
@@ -31,9 +32,18 @@ def find_risks(items: Sequence[Item], within_ms: int) -> list[dict[str, Any]]:
             risks.append(_risk(item, BEYOND, 0))
         elif item["deleted_in_ms"] is not None and item["deleted_in_ms"] <= within_ms:
             risks.append(_risk(item, DELETED, item["deleted_in_ms"]))
+        elif _is_skipped_by_latest(item):
+            risks.append(_risk(item, UNOWNED, 0))
         if item["expires_in_ms"] is not None and item["expires_in_ms"] <= within_ms:
             risks.append(_risk(item, EXPIRES, item["expires_in_ms"]))
     return sorted(risks, key=lambda risk: risk["in_ms"])
+
+
+def _is_skipped_by_latest(item: Item) -> bool:
+    """Return whether a partition that nobody owns, and without a committed offset, has records."""
+    if not item["unowned"] or item["current_offset"] is not None:
+        return False
+    return bool((item["log_end_offset"] or 0) > (item["log_start_offset"] or 0))
 
 
 def _risk(item: Item, risk: str, in_ms: int) -> dict[str, Any]:
@@ -50,6 +60,7 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
         OVERTAKEN: f"{REASONS[Position.BELOW_LOG_START]}: raise retention.ms or retention.bytes",
         BEYOND: f"{REASONS[Position.BEYOND_LOG_END]}: {ADVICE}",
         DELETED: "consume faster, or raise retention.ms of the topic",
+        UNOWNED: WHY_UNOWNED,
         EXPIRES: "start a member, commit again, or raise offsets.retention.minutes",
     }
     sentences = []
@@ -58,6 +69,6 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
         first = same[0]
         where = f"{first['group']} on {first['topic']}-{first['partition']}"
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        when = "now" if risk in (OVERTAKEN, BEYOND) else f"in {duration(first['in_ms'])}"
+        when = "now" if risk in (OVERTAKEN, BEYOND, UNOWNED) else f"in {duration(first['in_ms'])}"
         sentences.append(f"{risk} {when}: {where}{more}: {advice[risk]}")
     return "; ".join(sentences)

@@ -40,6 +40,11 @@ class ZooKeeperWatch:
     sessions: Sessions
     groups: dict[str, GroupInZooKeeper] = attrs.field(factory=dict)
 
+    def has_members(self, group_id: str) -> bool:
+        """Return whether a group had members here at the last look."""
+        known = self.groups.get(group_id)
+        return bool(known and known.facts.zookeeper and known.facts.zookeeper.members)
+
     async def look(
         self,
         recorded: Mapping[str, RecordedGroup],

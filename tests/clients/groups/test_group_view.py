@@ -107,6 +107,7 @@ def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
             "above_log_start": 40,
             "deleted_in_ms": None,
             "unsubscribed": False,
+            "unowned": False,
             "metadata": None,
         }
     ]

@@ -10,7 +10,7 @@ from clients.groups.group_facts import LogOffsets
 from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from clients.serve.metrics import COMPAT, Scrape, metrics_text
 from clients.serve.snapshot import group_item, lag_over_time, partition_items
-from clients.watching.commit_history import Commit, subscribed_topics_of
+from clients.watching.commit_history import Commit, consumed_by
 from offsets.records import GroupMember, GroupMetadata
 from protocol.consumer_protocol import (
     Assignment,
@@ -165,11 +165,11 @@ def test_topics_of_members_are_known_if_all_of_them_can_be_read() -> None:
 
     u, v = (encode_subscription(Subscription((topic,))) for topic in ("u", "v"))
     # What a member owns is consumed too.
-    assert subscribed_topics_of(metadata(u, v)) == {"u", "v", "t"}
+    assert consumed_by(metadata(u, v)) == ({"u", "v", "t"}, {"t": {0}})
     for unknown in (
         None,
         metadata(),
         metadata(u, b"?"),
         metadata(u, protocol_type="connect"),
     ):
-        assert subscribed_topics_of(unknown) is None
+        assert consumed_by(unknown) is None

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from clients.watching.offset_risk import find_risks, judge_risks
 
 HOUR = 3_600_000
 
 
 def row(group: str, **values: Any) -> dict[str, Any]:
-    nothing = {"position": None, "deleted_in_ms": None, "expires_in_ms": None}
+    nothing = {"position": None, "deleted_in_ms": None, "expires_in_ms": None, "unowned": False}
     place = {"group": group, "topic": "t", "partition": 0, "current_offset": 5, "lag": 2}
     return {**place, **nothing, **values}
 
@@ -41,6 +43,25 @@ def test_an_offset_beyond_the_logs_end_is_a_risk_of_now_and_what_a_consumer_does
     assert judge_risks(risks, HOUR) == (
         "beyond-log-end now: made again on t-0: the log was truncated, or its topic made again: a "
         "consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it"
+    )
+
+
+@pytest.mark.fault("strangers-96")
+def test_records_that_nobody_owns_are_a_risk_of_now() -> None:
+    added = {"current_offset": None, "lag": None, "unowned": True, "log_start_offset": 0}
+    rows = [
+        row("g", **added, partition=2, log_end_offset=667),
+        row("g", **added, partition=3, log_end_offset=0),
+        row("h", **added | {"current_offset": 5}, log_end_offset=7),
+    ]
+    risks = find_risks(rows, HOUR)
+    assert [(risk["partition"], risk["risk"], risk["in_ms"]) for risk in risks] == [
+        (2, "no-owner", 0)
+    ]
+    assert judge_risks(risks, HOUR) == (
+        "no-owner now: g on t-2: members hear of added partitions within their "
+        "metadata.max.age.ms (5 minutes by default), and with auto.offset.reset=latest skip what "
+        "was written until then"
     )
 
 
