@@ -29,6 +29,7 @@ from clients.watching.commit_history import (
     CommitCollector,
     commits_between,
     consumed_by,
+    with_end,
 )
 from clients.watching.zookeeper_watch import ZooKeeperWatch
 from offsets.records import NO_TIMESTAMP, GroupMetadata
@@ -71,6 +72,8 @@ class GroupWatch:
     # Group -> its record, and what its members consume by it.
     _consumed: dict[str, tuple[GroupMetadata | None, Consumed | None]] = attrs.field(factory=dict)
     _read_at_s: float = 0.0
+    _ends_at_ms: int = 0
+    """When the ends of `logs` were read, by this machine's clock."""
     _tails: MarkerTails = attrs.field(factory=MarkerTails)
     _collector: CommitCollector = attrs.field(init=False)
     records: RecordedGroups = attrs.field(init=False)
@@ -108,9 +111,10 @@ class GroupWatch:
             groups |= {name: known.group for name, known in self.zookeeper.groups.items()}
 
         # A group is shown when the ends of its logs are known.
+        former_logs, former_ms = self.logs, self._ends_at_ms
         failures += await self._find_unowned(groups)
         failures += await self._read_logs(groups)
-        self.groups = groups
+        self.groups, self._ends_at_ms = groups, _now_ms()
 
         # The times of records are the brokers'. What could not be read before may be old, as is all
         # at the first look: that tells nothing. The commit of a transaction may have waited for its
@@ -124,17 +128,20 @@ class GroupWatch:
                 before_ms += ahead_ms - self.ahead_ms
                 self.ahead_ms = ahead_ms
 
-        # The ends of now are those at the commits since the last look, not at older ones.
+        # The ends of two looks tell of the commits between them, and not of older ones.
+        between = former_ms + self.ahead_ms, self._ends_at_ms + self.ahead_ms
         self.new_commits = [
             commit
             if not before_ms or commit.at_ms < before_ms
-            else commit._replace(end_offset=self._end_of(commit.topic_partition))
+            else with_end(
+                commit,
+                former_logs.get(commit.topic_partition, LogOffsets()).records_end,
+                self.logs.get(commit.topic_partition, LogOffsets()).records_end,
+                between,
+            )
             for commit in commits
         ]
         self.failures, self.read_at_ms, self._read_at_s = failures, started_ms, started_s
-
-    def _end_of(self, partition: TopicPartition) -> int | None:
-        return self.logs.get(partition, LogOffsets()).records_end
 
     def consumed(self, group_id: str) -> Consumed | None:
         """Return what a group's members at its coordinator consume; None if it is not known."""

@@ -6,7 +6,7 @@ import pytest
 
 from clients.admin import Admin
 from clients.groups.group_facts import LogOffsets
-from clients.watching.commit_history import Commit
+from clients.watching.commit_history import Commit, with_end
 from clients.watching.history import with_ends
 from protocol.api_key import ApiKey
 from protocol.messages.list_offsets import (
@@ -79,3 +79,28 @@ async def test_a_commit_of_which_nobody_knows_the_time_has_no_end() -> None:
 async def test_commits_before_a_deletion_have_no_end_in_the_log_of_now() -> None:
     before, deleted = Commit(40, "g", "t", 0, 30), Commit(45, "g", "t", 0, None)
     assert await ends_of(before, deleted, Commit(50, "g", "t", 0, 2)) == ([None, None, 50], [50])
+
+
+@pytest.mark.fault("strangers-98")
+@pytest.mark.parametrize(
+    ("at_ms", "offset", "end"),
+    [
+        (1_000, 90, 100),
+        (3_000, 90, 120),
+        (11_000, 90, 200),
+        # Clocks differ.
+        (900, 90, 100),
+        (11_500, 90, 200),
+        # What was committed was there.
+        (2_000, 115, 115),
+    ],
+)
+def test_between_two_looks_a_log_grows_evenly(at_ms: int, offset: int, end: int) -> None:
+    commit = Commit(at_ms, "g", "t", 0, offset)
+    assert with_end(commit, 100, 200, (1_000, 11_000)).end_offset == end
+
+
+def test_of_a_log_that_was_seen_once_the_end_at_a_commit_is_unknown() -> None:
+    commit = Commit(2_000, "g", "t", 0, 5)
+    assert with_end(commit, None, 200, (1_000, 11_000)).end_offset is None
+    assert with_end(commit, 200, None, (1_000, 11_000)).end_offset is None
