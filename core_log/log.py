@@ -33,7 +33,7 @@ from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.producers.producer_state import ProducerState
 from core_log.producers.transactions import EndOfTransaction, decode_end
-from core_log.retention import count_expired
+from core_log.retention import SegmentAge, count_expired
 from core_log.segment_deletion import Retention
 from core_log.segments.index_file import CorruptIndex
 from core_log.segments.replacement import Replacement
@@ -521,9 +521,11 @@ class Log:
     def offsets_before(self, time_ms: int, max_num: int, now_ms: int) -> list[int]:
         """List the start offsets of segments last written by `time_ms`, newest first.
 
-        ListOffsets v0 asks for them, `max_num` at most.
+        ListOffsets v0 asks for them, `max_num` at most. Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        return self.segments.last_written_by(time_ms, self.log_start_offset, now_ms)[:max_num]
+        with self.guard.reading:
+            written = self.segments.last_written_by(time_ms, self.log_start_offset, now_ms)
+        return written[:max_num]
 
     # Flushing
 
@@ -630,7 +632,9 @@ class Log:
         first: without `may_sync` AppendLater is raised then.
         """
         self.guard.check_failure()
-        ages = self.segments.ages()
+        # The file may be gone whose time tells the age. Without the guard no other log of the broker
+        # was retained, or cleaned, from then on (fault strangers-99, was: self.segments.ages()).
+        ages = self._read_ages()
 
         # Count what goes. If the active segment does, another one begins first.
         count, why = count_expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
@@ -661,6 +665,10 @@ class Log:
             self.leader_epochs,
             self.segments.flushes.name_changes,
         )
+
+    def _read_ages(self) -> list[SegmentAge]:
+        with self.guard.reading:
+            return self.segments.ages()
 
     def end_retention(self, retention: Retention) -> None:
         """Note that `retention.run` has ended. After an OSError call `guard.fail` instead."""

@@ -725,7 +725,11 @@ class LogManager:
         earlier = _earlier_of(other, log)
         # Nobody can tell which of the two has the newer records.
         if earlier is None:
-            raise LogDirectoryError(f"{tp} is in {log_dir.path} and in {other.directory.path}")
+            raise LogDirectoryError(
+                f"{tp} is in two directories, perhaps since a disk was away while the other one got "
+                f"a replica: {_place_of(other)}; {_place_of(log)}. Move the folder of the older one "
+                "out of there, and start again"
+            )
 
         if earlier is log:
             self._set_aside_at_start(log_dir, log)
@@ -803,6 +807,12 @@ def _recovery_job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
         stored.recovery_point,
         stored.log_start_offset,
     )
+
+
+def _place_of(log: Log) -> str:
+    """Say where a log is, and how far it reaches, for who has to choose between two."""
+    epoch = log.leader_epochs.latest_epoch
+    return f"{log.directory.path} ends at offset {log.log_end_offset} of leader epoch {epoch}"
 
 
 def _earlier_of(one: Log, other: Log) -> Log | None:

@@ -133,3 +133,12 @@ def test_log_without_timestamps_cannot_be_asked_for_them(
     assert ask(replicas, 5, version=1).error_code == code
     for time_ms in (LATEST, EARLIEST):
         assert ask(replicas, time_ms, version=1).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_a_log_whose_file_is_gone_has_an_error_of_its_own(version: int) -> None:
+    """It is empty, so the time of its file counts."""
+    replicas = Replicas().lead("t")
+    replicas.manager.log(T0).directory.remove("00000000000000000000.log")
+    part = ask(replicas, 100, version=version)
+    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR

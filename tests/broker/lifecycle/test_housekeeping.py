@@ -59,6 +59,25 @@ async def test_what_is_compacted_is_left_to_the_cleaner_with_its_retention(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.fault("strangers-99")
+async def test_a_log_whose_file_is_gone_does_not_end_the_retention_of_others() -> None:
+    replicas = Replicas(config=DELETED).lead("a-empty").lead("t")
+    empty = replicas.manager.log(TopicPartition("a-empty", 0))
+    for timestamp in (1, 1, NOW_MS):
+        replicas.write(T0, batch(b"abc", key=b"k", timestamp_ms=timestamp))
+    empty.directory.remove("00000000000000000000.log")
+    spawned = Spawned()
+    housekeeping(replicas, AtOnce(), spawned, {}).start()
+
+    await asyncio.sleep(0.6)
+
+    assert len(replicas.manager.log(T0).segments) == 1
+    assert (empty.failure is not None, replicas.manager.log(T0).failure) == (True, None)
+    for task in spawned.tasks:
+        task.cancel()
+
+
+@pytest.mark.virtual_time
 async def test_segments_are_gone_at_once_and_their_files_in_a_thread() -> None:
     replicas, disk, spawned = filled_log(DELETED), Disk(), Spawned()
     log = replicas.manager.log(T0)

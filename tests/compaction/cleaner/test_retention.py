@@ -7,6 +7,7 @@ import asyncio
 import attrs
 import pytest
 
+from protocol.topic_partition import TopicPartition
 from tests.compaction.house import COMPACT, TP, House
 
 pytestmark = pytest.mark.virtual_time
@@ -48,3 +49,20 @@ async def test_a_compacted_log_loses_the_segments_below_its_start() -> None:
     house.log().increment_log_start_offset(25)
     await house.live(1)
     assert house.log().segments.first.base_offset == 20
+
+
+@pytest.mark.fault("strangers-99")
+@pytest.mark.parametrize("policy", [("compact",), ("compact", "delete")])
+async def test_a_log_whose_file_is_gone_does_not_keep_others_from_being_cleaned(
+    policy: tuple[str, ...],
+) -> None:
+    """Of a log without records the file's own time counts, and there is no file."""
+    house = House()
+    config = attrs.evolve(COMPACT, cleanup_policy=policy)
+    empty = house.log(TopicPartition("a-empty", 0), config)
+    house.write_rounds(5)
+    empty.directory.remove("00000000000000000000.log")
+
+    await house.live(1)
+    assert len(house.records()) == 10
+    assert (empty.failure is not None, house.log().failure) == (True, None)

@@ -67,8 +67,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "L1",
         "a log that is full may let go of old segments",
         "core_log.log:Log.begin_retention",
-        "self.guard.check_failure()\nages = self.segments.ages()",
-        "self.guard.check()\nages = self.segments.ages()",
+        "self.guard.check_failure()\nages = self._read_ages()",
+        "self.guard.check()\nages = self._read_ages()",
         "tests/core_log/test_disk_full.py tests/broker/lifecycle/test_housekeeping.py",
     ),
     Remedy(
