@@ -632,8 +632,8 @@ class Log:
         first: without `may_sync` AppendLater is raised then.
         """
         self.guard.check_failure()
-        # The file may be gone whose time tells the age. Without the guard no other log of the broker
-        # was retained, or cleaned, from then on (fault strangers-99, was: self.segments.ages()).
+        # The file may be gone whose time tells the age. Without the guard no other log of the
+        # broker was retained, or cleaned, any more (fault strangers-99, was: self.segments.ages()).
         ages = self._read_ages()
 
         # Count what goes. If the active segment does, another one begins first.

@@ -726,8 +726,8 @@ class LogManager:
         # Nobody can tell which of the two has the newer records.
         if earlier is None:
             raise LogDirectoryError(
-                f"{tp} is in two directories, perhaps since a disk was away while the other one got "
-                f"a replica: {_place_of(other)}; {_place_of(log)}. Move the folder of the older one "
+                f"{tp} is in two directories, perhaps since one was away while the other one got a "
+                f"replica: {_place_of(other)}; {_place_of(log)}. Move the folder of the older one "
                 "out of there, and start again"
             )
 

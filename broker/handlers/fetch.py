@@ -34,6 +34,7 @@ from broker.network.down_conversion import (
     Conversion,
     Hold,
     convert_for_old_reader,
+    has_markers_alone,
 )
 from broker.network.fair_line import Owner, owner_of
 from broker.network.purgatory import Wait
@@ -458,7 +459,7 @@ def _respond(reader: _Reader) -> Outcome:
         parts += _refusals(reader.context)
     if reader.old is None:
         return reader.context.build_response(parts, reader.has_more)
-    return _convert(reader.request, reader.old, parts)
+    return _convert(reader, reader.old, parts)
 
 
 def _readable_bytes(
@@ -485,6 +486,9 @@ def _readable_bytes(
 
     max_bytes = partition_request.partition_max_bytes
     try:
+        # It has no form for an old reader, which waits for what comes behind it.
+        if reader.old is not None and has_markers_alone(log, partition_request.fetch_offset, end):
+            return 0
         return min(log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes)
     except ApiError:
         # Reading meets the same error, and reports it.
@@ -613,35 +617,28 @@ def _old_reader(context: RequestContext, deferred: Deferred) -> _OldReader:
     return _OldReader(magic, is_hard, deferred, owner_of(context))
 
 
-def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outcome:
+def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
     """Respond when the records that must be converted are, or have begun to be."""
     conversions = [part.records for _, part in parts if isinstance(part.records, Conversion)]
     if not conversions:
         return FetchResponse(responses=group_by_topic(parts))
 
-    def convert(hold: Hold | None) -> FetchResponse:
-        converted = [
-            (topic_partition, _converted(part, old.deferred.executor, hold))
-            for topic_partition, part in parts
-        ]
-        return FetchResponse(responses=group_by_topic(converted))
-
     # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
-        return convert(None)
+        converted = _converted_parts(parts, old, None)
+        if not any(map(_is_barren, parts, converted)):
+            return FetchResponse(responses=group_by_topic(converted))
 
     held_bytes = sum(conversion.held_bytes for conversion in conversions)
 
     def begin(is_late: bool) -> Outcome | None:
         hold = old.deferred.converted.hold(held_bytes)
         if hold is not None:
-            return old.deferred.respond_from_thread(
-                partial(convert, hold),
+            return old.deferred.respond(
+                _convert_in_thread(reader, old, parts, hold),
                 CONVERSION_TIMEOUT_MS,
-                lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
-                lambda response: response,
-                old.owner,
+                lambda: error_response(reader.request, ErrorCode.REQUEST_TIMED_OUT),
                 only_asks=True,
             )
         # Others hold too much for too long: this reader has nothing for now, and asks again.
@@ -653,6 +650,55 @@ def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outco
         return None
 
     return begin(False) or Wait((old.deferred.converted,), CONVERSION_PAUSE_MS, begin)
+
+
+async def _convert_in_thread(
+    reader: _Reader, old: _OldReader, parts: list[Part], hold: Hold
+) -> FetchResponse:
+    """Convert, and read on where a range has markers of transactions alone, or nothing else.
+
+    The reader knows no offset but those of messages: without one it would ask for the same range
+    for ever.
+    """
+    in_thread = partial(old.deferred.in_thread, owner=old.owner)
+    converted = await in_thread(partial(_converted_parts, parts, old, hold))
+    for number, part in enumerate(parts):
+        # It would stand there for ever (fault strangers-100, was: False).
+        has_nothing = _is_barren(part, converted[number])
+        while has_nothing:
+            offset = await in_thread(part[1].records.offset_behind)
+            part = _read_from(reader, part[0], offset)
+            (converted[number],) = await in_thread(partial(_converted_parts, [part], old, hold))
+            has_nothing = _is_barren(part, converted[number])
+    return FetchResponse(responses=group_by_topic(converted))
+
+
+def _read_from(reader: _Reader, topic_partition: TopicPartition, offset: int) -> Part:
+    """Read a partition as it was asked for, but from another offset on."""
+    requested = reader.context.requested
+    max_bytes = next(
+        asked.partition_max_bytes for named, asked in requested if named == topic_partition
+    )
+    request = FetchRequestPartition(
+        partition=topic_partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes
+    )
+    return topic_partition, _read_partition(
+        reader, topic_partition, request, max_bytes, is_first=True
+    )
+
+
+def _is_barren(part: Part, converted: Part) -> bool:
+    """Return whether a range was converted, and there is no message in it for the reader."""
+    records = part[1].records
+    is_asked_for = isinstance(records, Conversion) and records.limit > 0
+    return is_asked_for and not converted[1].error_code and converted[1].records == b""
+
+
+def _converted_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> list[Part]:
+    return [
+        (topic_partition, _converted(part, old.deferred.executor, hold))
+        for topic_partition, part in parts
+    ]
 
 
 def _without_conversion(part: FetchResponsePartition) -> FetchResponsePartition:

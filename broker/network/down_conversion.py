@@ -18,10 +18,11 @@ from concurrent.futures import Executor
 import attrs
 
 from core_log.config import LogConfig
+from core_log.log import Log
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
-from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD
+from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD, MAGIC, read_header
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.convert import NoOlderForm, down_convert
 from protocol.records.corrupt_record import CorruptRecord
@@ -32,6 +33,8 @@ PIECE_BYTES = 128 * 1024
 """Most bytes that are read and converted at once, unless a single batch is larger."""
 AT_ONCE_BYTES = 32 * 1024
 """Uncompressed records of one request are converted on the event loop up to this size."""
+MARKERS_BYTES = 4096
+"""So many bytes at the end of a log are looked into for markers of transactions alone."""
 CONVERSION_TIMEOUT_MS = 30_000
 CONVERSION_PAUSE_MS = 500
 """Time that a reader waits while others hold too much; then it has nothing, and asks again."""
@@ -135,6 +138,41 @@ class Conversion:
                 return whole
             return ConvertedRange(len(whole), whole, pieces, executor, hold)
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor, hold)
+
+    def offset_behind(self) -> int:
+        """Return the offset behind the last whole entry of the range, which is read for that."""
+        last_offset = self.fetch_offset
+        position, end = self.source.start, self.source.start + self.source.size
+        while position + BYTES_TO_MAGIC <= end:
+            head = self.source.file.read(position, HEADER_BYTES)
+            position += size_at(head, 0)
+            if position <= end:
+                last_offset = max(last_offset, _last_offset(head))
+        return last_offset + 1
+
+
+def _last_offset(head: bytes) -> int:
+    """Return the last offset of an entry. A message, and one that wraps others, begins with it."""
+    if head[MAGIC_AT] == MAGIC:
+        return read_header(head).last_offset
+    return int.from_bytes(head[:8], "big", signed=True)
+
+
+def has_markers_alone(log: Log, offset: int, end_offset: int) -> bool:
+    """Return whether there are but a few markers of transactions at the end of a log."""
+    if log.bytes_between(offset, end_offset, MARKERS_BYTES + 1) > MARKERS_BYTES:
+        return False
+    tail = log.read(offset, MARKERS_BYTES, end_offset)
+    if tail is None:
+        return False
+
+    data, position, last_offset = tail.read(), 0, offset - 1
+    while (header := read_entry(data, position, len(data))) is not None:
+        if not header.is_control:
+            return False
+        position += header.size
+        last_offset = header.last_offset
+    return last_offset + 1 >= end_offset
 
 
 def convert_for_old_reader(

@@ -375,14 +375,59 @@ async def test_errors_of_other_partitions_stay() -> None:
     ]
 
 
-async def test_markers_of_transactions_are_passed_over_however_many() -> None:
+def write_markers(replicas: Replicas, count: int) -> int:
+    """Write so many markers of transactions; return the offset behind them."""
+    log = replicas.manager.log(T0)
     markers = b"".join(
         resealed(encode_batch([(5, bytes(4), bytes(6), ())], base_offset=n), 21, b"\0\x30")
-        for n in range(2 * PIECE_BYTES // 80)
+        for n in range(log.log_end_offset, log.log_end_offset + count)
     )
-    replicas = kept()
-    end = replicas.manager.log(T0).append_follower(markers, now_ms=0)
+    end = log.append_follower(markers, now_ms=0)
     replicas.manager.partition(T0).advance_high_watermark(NOW_MS)
+    return end
+
+
+@pytest.mark.fault("strangers-100")
+@pytest.mark.parametrize("limit", [1, 300, 1_000_000])
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+async def test_segments_that_compaction_left_with_markers_alone_are_passed_over(
+    version: int, limit: int
+) -> None:
+    """A range ends with its segment, and a reader knows no offset behind it."""
+    replicas = kept()
+    for _ in range(2):
+        end = write_markers(replicas, 200)
+        replicas.manager.log(T0).roll(1)
+    data = batch(b"a")
+    put(replicas, T0, data)
+
+    part = await only(replicas, version, partition_max_bytes=max(limit, len(data)))
+    assert [(record.offset, record.value) for record in decode_records(part)] == [(end, b"a")]
+    # Not even the message has room, and some of it comes.
+    assert await only(replicas, version, partition_max_bytes=limit)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_a_reader_in_front_of_the_last_markers_waits_for_what_comes_behind_them(
+    version: int,
+) -> None:
+    """Or it would ask again at once, and again."""
+    replicas = kept()
+    end = write_markers(replicas, 3)
+    answers: list[Any] = []
+    waiting = start(replicas, version, max_wait_ms=60_000)
+    assert isinstance(waiting, Wait)
+    replicas.purgatory.park(waiting, answers.append)
+
+    put(replicas, T0, batch(b"a"))
+
+    (part,) = parts(await replicas.ended(answers.pop()))
+    assert [(r.offset, r.value) for r in decode_records(sent(part))] == [(end, b"a")]
+
+
+async def test_markers_of_transactions_are_passed_over_however_many() -> None:
+    replicas = kept()
+    end = write_markers(replicas, 2 * PIECE_BYTES // 80)
     assert await only(replicas, 2) == b""
 
     put(replicas, T0, batch(b"a"))

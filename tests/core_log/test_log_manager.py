@@ -149,7 +149,7 @@ def test_partition_in_two_directories_is_refused() -> None:
     for directory in dirs:
         directory.child("a-0")
     with pytest.raises(
-        LogDirectoryError, match="a-0 is in two directories.*/one/a-0 ends at .*/two/a-0 ends"
+        LogDirectoryError, match=r"a-0 is in two directories.*/one/a-0 ends at .*/two/a-0 ends"
     ):
         loaded(*dirs)
 

@@ -257,7 +257,7 @@ def test_two_logs_of_which_nobody_can_say_which_is_newer_are_refused(
     disks = two_disks(first, second)
     logs = LogManager(disks, LogConfig(), lambda: 0)
     with pytest.raises(
-        LogDirectoryError, match="t-0 is in two directories.*/one/t-0 ends at .*/two/t-0 ends"
+        LogDirectoryError, match=r"t-0 is in two directories.*/one/t-0 ends at .*/two/t-0 ends"
     ):
         logs.load()
     assert all("t-0" in disk.children() for disk in disks)
