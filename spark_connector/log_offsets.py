@@ -29,6 +29,9 @@ DISCOVERY_S = 10.0
 GONE_GRACE_S = 10.0
 """Time for which brokers may not know a topic, until that counts as its deletion."""
 
+TRUNCATION_GRACE_S = 10.0
+"""Time for which a log may end before what was read, or planned, until that counts as data loss."""
+
 CALL_TIMEOUT_MS = 10_000
 """Bound on the time for which one call of the brokers delays a trigger."""
 

@@ -1,6 +1,8 @@
 """Read ranges of partitions' logs, on an executor: without a group, with the worker's client."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -8,14 +10,14 @@ import pyarrow as pa
 from clients.cluster import Cluster
 from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetch_requests import request_records
-from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.offset_requests import DEBUGGING_REPLICA_ID, list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponsePartition
-from protocol.special_values import EARLIEST_TIME
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.damage import skip_damage
 from spark_connector.fetched_batches import decode_response
-from spark_connector.log_offsets import report_data_loss
+from spark_connector.log_offsets import TRUNCATION_GRACE_S, report_data_loss
 from spark_connector.options import SourceOptions
 from spark_connector.rows import FetchedBatches
 from spark_connector.split import OffsetRange
@@ -103,8 +105,12 @@ async def _fetch(
     position: int,
     max_bytes: int,
 ) -> FetchedBatches | None:
-    """Fetch records, and wait for brokers that are away; return None for OFFSET_OUT_OF_RANGE."""
+    """Fetch records, and wait for brokers that are away.
+
+    Return None for OFFSET_OUT_OF_RANGE, and where the log goes on ending at `position`.
+    """
     partition = offset_range.partition
+    grace_ends_s = asyncio.get_running_loop().time() + TRUNCATION_GRACE_S
 
     async def ask() -> FetchedBatches | None:
         response = await _request(cluster, options, partition, position, max_bytes)
@@ -121,6 +127,12 @@ async def _fetch(
 
         # A new leader may need a moment to know how far its log is committed.
         if fetched.next_offset == position and fetched.damage is None:
+            is_over = asyncio.get_running_loop().time() >= grace_ends_s
+            # What was planned was there: the log has lost its end, or is another topic's. No retry
+            # brings it back, nor does another start of the query (fault strangers-101, was: False).
+            has_ended = is_over and await _ends_before(cluster, partition, position)
+            if has_ended:
+                return None
             text = (
                 f"{partition} has nothing at {position}, and is to be read up to {offset_range.end}"
             )
@@ -156,13 +168,22 @@ async def _request(
     return responses[partition]
 
 
-async def _earliest(cluster: Cluster, partition: TopicPartition) -> int:
-    async def ask() -> int:
-        connection = await cluster.connection(await cluster.leader(partition))
-        response = await connection.call(list_offsets_request({partition: EARLIEST_TIME}))
-        listed = listed_offsets(response)[partition]
-        if listed.error_code:
-            raise BrokerError(ErrorCode.of(listed.error_code), str(partition))
-        return listed.offset
+async def _ends_before(cluster: Cluster, partition: TopicPartition, position: int) -> bool:
+    """Return whether the leader's log has nothing at `position`, committed or not."""
+    await cluster.refresh([partition.topic])
+    return await _ask_for_offset(cluster, partition, LATEST_TIME) <= position
 
+
+async def _earliest(cluster: Cluster, partition: TopicPartition) -> int:
+    ask = partial(_ask_for_offset, cluster, partition, EARLIEST_TIME)
     return await cluster.retrying(ask, f"start of {partition}")
+
+
+async def _ask_for_offset(cluster: Cluster, partition: TopicPartition, time_ms: int) -> int:
+    """Ask the leader for an end of its log. Raises BrokerError."""
+    connection = await cluster.connection(await cluster.leader(partition))
+    request = list_offsets_request({partition: time_ms}, replica_id=DEBUGGING_REPLICA_ID)
+    listed = listed_offsets(await connection.call(request))[partition]
+    if listed.error_code:
+        raise BrokerError(ErrorCode.of(listed.error_code), str(partition))
+    return listed.offset

@@ -44,6 +44,7 @@ from spark_connector.group_lock import PATIENCE_S, lock_group
 from spark_connector.initial_file import InitialFile
 from spark_connector.log_offsets import (
     CALL_TIMEOUT_MS,
+    TRUNCATION_GRACE_S,
     Brokers,
     Connect,
     SubscribedLogs,
@@ -59,9 +60,6 @@ logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 15_000
 """Bound on the time for which a commit delays a trigger."""
-
-TRUNCATION_GRACE_S = 10.0
-"""Time for which a log may end before what was read, until that counts as data loss."""
 
 MOST_SHOWN = 20
 """Partitions that a line of the log names."""

@@ -23,7 +23,9 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponseTopic,
 )
 from protocol.records.batch import HEADER_BYTES, encode_batch
+from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import TopicPartition
+from spark_connector import range_reader
 from spark_connector.damage import CorruptBatch
 from spark_connector.log_offsets import DataLoss
 from spark_connector.options import read_options
@@ -75,11 +77,17 @@ def once(first: Any, then: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda request: answers.pop() if answers else then(request)
 
 
-def starting_at(offset: int) -> Callable[[Any], ListOffsetsResponse]:
-    """Return a broker whose log begins at `offset`."""
-    partition = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=offset)
-    topic = ListOffsetsResponseTopic(name="t", partitions=[partition])
-    return lambda request: ListOffsetsResponse(topics=[topic])
+def with_ends(log_start: int, log_end: int) -> Callable[[Any], ListOffsetsResponse]:
+    """Return a broker whose log begins and ends there."""
+
+    def list_offsets(request: Any) -> ListOffsetsResponse:
+        asked = request.topics[0].partitions[0].timestamp
+        offset = log_start if asked == EARLIEST_TIME else log_end
+        partition = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=offset)
+        topic = ListOffsetsResponseTopic(name="t", partitions=[partition])
+        return ListOffsetsResponse(topics=[topic])
+
+    return list_offsets
 
 
 async def read_tasks(
@@ -99,7 +107,12 @@ async def read_tasks(
 
 
 def read(
-    fetch: Callable[[FetchRequest], Any], start: int, end: int, log_start: int = 0, **options: str
+    fetch: Callable[[FetchRequest], Any],
+    start: int,
+    end: int,
+    log_start: int = 0,
+    log_end: int = 1000,
+    **options: str,
 ) -> tuple[list[int], ScriptedBroker]:
     """Read a range; return its offsets, and the broker."""
 
@@ -107,7 +120,7 @@ def read(
         clients = WorkerClients()
         async with ScriptedBroker({"t": 1}) as broker:
             broker.answers[ApiKey.FETCH] = fetch
-            broker.answers[ApiKey.LIST_OFFSETS] = starting_at(log_start)
+            broker.answers[ApiKey.LIST_OFFSETS] = with_ends(log_start, log_end)
             given = {
                 "kafka.bootstrap.servers": broker.bootstrap,
                 "kafka.retry.backoff.ms": "1",
@@ -171,6 +184,26 @@ def test_a_range_that_never_comes_fails_the_task() -> None:
     soon = {"kafkaConsumer.pollTimeoutMs": "500"}
     with pytest.raises(DeadlineExceeded, match="t-0 has nothing at 12, and is to be read up to 15"):
         read(serve({12: batch(10, 2)}), 10, 15, 0, **soon)
+
+
+@pytest.mark.fault("strangers-101")
+@pytest.mark.parametrize("log_end", [12, 13])
+def test_a_log_that_ends_within_the_range_has_lost_the_rest(
+    log_end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made again, say, with fewer records. What is not committed yet is no loss."""
+    monkeypatch.setattr(range_reader, "TRUNCATION_GRACE_S", 0.0)
+    soon = {"kafkaConsumer.pollTimeoutMs": "500"}
+    fetch = serve({12: batch(10, 2)})
+    if log_end > 12:
+        with pytest.raises(DeadlineExceeded, match="t-0 has nothing at 12"):
+            read(fetch, 10, 15, 0, log_end, **soon)
+        return
+
+    with pytest.raises(DataLoss, match="t-0: offset 12 is behind the log's end"):
+        read(fetch, 10, 15, 0, log_end, **soon)
+    offsets, _ = read(fetch, 10, 15, 0, log_end, failOnDataLoss="false", **soon)
+    assert offsets == [10, 11]
 
 
 def test_records_deleted_before_they_were_read_fail_the_task() -> None:

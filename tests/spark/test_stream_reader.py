@@ -22,12 +22,13 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.log_offsets import (
     DISCOVERY_S,
     GONE_GRACE_S,
+    TRUNCATION_GRACE_S,
     WARNING_INTERVAL_S,
     DataLoss,
 )
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
-from spark_connector.stream_reader import TRUNCATION_GRACE_S, KgroupStreamReader
+from spark_connector.stream_reader import KgroupStreamReader
 from tests.spark.fake_brokers import FakeBrokers
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
