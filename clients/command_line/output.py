@@ -350,6 +350,9 @@ class Target:
         """Return the target of other brokers, with the same settings."""
         typed = {option: value for option, value in self.typed.items() if option == CONFIG_OPTION}
         typed = {BOOTSTRAP_OPTION: bootstrap, **typed}
+        # Or the next command would take the one of the environment, which is another cluster's.
+        if self.zookeeper is not None:
+            typed["--zookeeper"] = ""
         return attrs.evolve(self, bootstrap=bootstrap, zookeeper=None, typed=typed)
 
 

@@ -273,7 +273,7 @@ def summary(facts: GroupFacts, items: Collection[Item]) -> str:
 
     # A partition without a commit has no lag of its own; what its owner will read counts.
     rows = [item for item in items if item.get("topic") is not None]
-    lags = [(_counted(item), item) for item in rows]
+    lags = [(counted_lag(item), item) for item in rows]
     total = sum(lag for lag, _ in lags)
     of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
     unknown = sum(1 for item in rows if item["log_end_offset"] is None)
@@ -321,9 +321,9 @@ def position_remarks(group_id: str, items: Collection[Item]) -> list[str]:
     return texts
 
 
-def total_lag(items: Iterable[Item]) -> int:
+def total_lag(items: Iterable[Mapping[str, Any]]) -> int:
     """Return the lag of a group over the rows of its partitions."""
-    return sum(_counted(item) for item in items if item.get("topic") is not None)
+    return sum(counted_lag(item) for item in items if item.get("topic") is not None)
 
 
 def _is_left(item: Item) -> bool:
@@ -332,7 +332,8 @@ def _is_left(item: Item) -> bool:
     return has_records and item["current_offset"] is None and item["consumer_id"] is None
 
 
-def _counted(item: Item) -> int:
+def counted_lag(item: Mapping[str, Any]) -> int:
+    """Return what a partition adds to a group's lag: what its owner will read counts."""
     # Nobody will read it, and the members have read all that they read (fault tool-F7).
     if item["unsubscribed"]:
         return 0

@@ -20,14 +20,17 @@ class Consumed(NamedTuple):
     topics: frozenset[str]
     owned: Mapping[str, Set[int]]
     """Topic -> the numbers of its partitions."""
+    partitions: frozenset[TopicPartition]
+    """What is owned, as partitions."""
 
     @classmethod
     def of(cls, topics: Iterable[str], owned: Iterable[TopicPartition]) -> Self:
         """Build it of the topics of subscriptions; what is owned is subscribed to as well."""
+        partitions = frozenset(owned)
         numbers = defaultdict[str, set[int]](set)
-        for partition in owned:
+        for partition in partitions:
             numbers[partition.topic].add(partition.partition)
-        return cls(frozenset(topics).union(numbers), numbers)
+        return cls(frozenset(topics).union(numbers), numbers, partitions)
 
 
 async def find_unowned(

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from clients.groups.group_facts import LogOffsets
+from clients.groups.group_view import counted_lag
 from clients.serve.snapshot import Item
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -199,10 +200,7 @@ def _lag_exporter_families(scrape: Scrape) -> Iterator[Metric]:
         yield _gauge(f"{prefix}_{name}", f"{key} of a partition.", (*labels, "client_id"), samples)
 
     by_group = ("cluster_name", "group")
-    lags = [
-        (g, [max(p["lag"] or 0, 0) for p in parts if not p["unsubscribed"]])
-        for g, parts in scrape.groups
-    ]
+    lags = [(g, [counted_lag(p) for p in parts]) for g, parts in scrape.groups]
     yield _gauge(
         f"{prefix}_max_lag",
         "Largest lag of a partition.",

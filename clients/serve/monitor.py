@@ -17,10 +17,11 @@ from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
 from clients.first_timestamps import may_not_read, read_first_records
 from clients.groups.group_facts import LogOffsets
+from clients.groups.group_view import total_lag
 from clients.groups.lag import lag_of, next_offset
 from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
-from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
+from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items
 from clients.serve.unread_times import Consumer, Place, UnreadTimes
 from clients.watching.commit_history import (
     Commit,

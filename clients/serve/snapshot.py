@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clients.groups.group_facts import LogOffsets
+from clients.groups.group_view import total_lag
 from clients.groups.lag import age_of, lag_of, next_offset, time_lag_of
 from clients.groups.recorded_groups import RecordedGroup
 from clients.watching.commit_history import Commit, Owners
@@ -84,14 +85,6 @@ def group_item(
         "age_ms": min((i["age_ms"] for i in partitions if i["age_ms"] is not None), default=None),
         "trend": list(trend),
     }
-
-
-def total_lag(partitions: Sequence[Item]) -> int:
-    """Return the sum of what is known, and what members will read."""
-    counted = partitions
-    # As in all tables, nobody will read it (fault tool-F7).
-    counted = [item for item in partitions if not item["unsubscribed"]]
-    return sum(max(item["lag"] or 0, 0) for item in counted)
 
 
 def lag_over_time(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -169,6 +169,9 @@ class GroupWatch:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
         partitions = {partition for group in groups.values() for partition in group.offsets}
         partitions = partitions.union(*self.unowned.values())
+        # Members read all of it, and may not have committed yet (fault strangers-102, was: {}).
+        owned = self._owned(groups)
+        partitions = partitions.union(*owned.values())
         starts, ends = await asyncio.gather(
             *(
                 self.admin.list_offsets(dict.fromkeys(partitions, time), waits_for_topics=False)
@@ -206,6 +209,16 @@ class GroupWatch:
         ]
         self.logs = await self._tails.look(self.admin.cluster, logs, committed)
         return failures
+
+    def _owned(self, groups: Mapping[str, RecordedGroup]) -> dict[str, Iterable[TopicPartition]]:
+        """Return the partitions that the members of each group own, here or there."""
+        owned: dict[str, Iterable[TopicPartition]] = {}
+        for group_id in groups:
+            if (consumed := self.consumed(group_id)) is not None:
+                owned[group_id] = consumed.partitions
+            elif self.zookeeper is not None and group_id in self.zookeeper.groups:
+                owned[group_id] = self.zookeeper.groups[group_id].owners.keys()
+        return owned
 
     async def _read_zookeeper(self, zookeeper: ZooKeeperWatch, now_ms: int) -> list[Failure]:
         """Read the groups in ZooKeeper; where it does not respond they stay as they were."""

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import attrs
 import click
 import pytest
 from click.testing import CliRunner, Result
@@ -189,3 +190,14 @@ def test_a_property_is_cut_at_its_first_equals_sign() -> None:
 def test_a_property_without_an_equals_sign_is_wrong_usage() -> None:
     result = run(target_command, "--property", "oops")
     assert (result.exit_code, "'oops' is not key=value" in result.stderr) == (2, True)
+
+
+def test_a_next_command_for_another_cluster_does_not_take_this_ones_zookeeper() -> None:
+    here = Target("here:9092", "here:2181", {}, 1000, {"--command-config": "my file"})
+    assert here.elsewhere("there:9092").options == (
+        " --bootstrap-server there:9092 --command-config 'my file' --zookeeper ''"
+    )
+    alone = attrs.evolve(here, zookeeper=None)
+    assert alone.elsewhere("there:9092").options == (
+        " --bootstrap-server there:9092 --command-config 'my file'"
+    )

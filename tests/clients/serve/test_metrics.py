@@ -165,7 +165,7 @@ def test_topics_of_members_are_known_if_all_of_them_can_be_read() -> None:
 
     u, v = (encode_subscription(Subscription((topic,))) for topic in ("u", "v"))
     # What a member owns is consumed too.
-    assert consumed_by(metadata(u, v)) == ({"u", "v", "t"}, {"t": {0}})
+    assert consumed_by(metadata(u, v)) == ({"u", "v", "t"}, {"t": {0}}, {T0})
     for unknown in (
         None,
         metadata(),

@@ -1,0 +1,63 @@
+"""A member owns partitions and has not committed: all tools count what it will read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from clients.admin import Admin
+from clients.command_line.sessions import Sessions
+from clients.high_level.connector import ConsumerConnector
+from clients.kgroup.list import Wanted, list_groups
+from clients.serve.monitor import Monitor
+from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate, until
+from tests.clients.kgroup.bad_input.operator import T0, Operator, produce
+
+DAY_MS = 86_400_000
+ALL_LAGS = Wanted(re.compile(""), (), (), (), ("lag",), only_with_lag=False)
+
+
+@pytest.mark.fault("strangers-102")
+def test_what_an_owner_will_read_is_lag_before_its_first_commit_too(tmp_path: Path) -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> None:
+        operator, application = Operator.of(cluster), cluster.client("application")
+        settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+        await operator.run(lambda: produce(cluster, T0, [b"x"] * 9))
+
+        async def own() -> None:
+            config = settings | {
+                "membership": "coordinator",
+                "group.id": "g",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": "false",
+            }
+            async with ConsumerConnector(config) as consumer:
+                await consumer.create_message_streams({"t": 1})
+                await asyncio.Event().wait()
+
+        async def is_owned() -> bool:
+            listing, _ = await operator.describe(["g"])
+            return any(item.get("consumer_id") for item in listing.items)
+
+        application.spawn(own())
+        await until(is_owned, "the member to own its partition")
+
+        async def watch() -> int:
+            async with Admin(settings) as admin:
+                monitor = Monitor(Sessions(admin), tmp_path / "history", DAY_MS, 1)
+                await monitor.look()
+                ((group, _),) = await monitor.group_items()
+                monitor.close()
+                lag: int = group["lag"]
+                return lag
+
+        described, _ = await operator.describe(["g"])
+        assert "lag 9 in 1 partition, most 9 in t-0" in described.summaries[0]
+        listing = await operator.run(lambda: list_groups(operator.target, ALL_LAGS))
+        assert [item["lag"] for item in listing.items] == [9]
+        assert await operator.run(watch) == 9
+
+    simulate(scene, seed=1, brokers=1, topics={"t": 1})
