@@ -73,12 +73,13 @@ class Authorizer(Protocol):
         """Return the sender of requests; `host` is an address in Java's form."""
 
 
-@lru_cache(maxsize=KEPT_HOSTS)
 def host_of(connection_id: str) -> str:
     """Return the address in a client's host:port as ACLs have it."""
+    # What is kept of each connection lies between all that goes with it, and holds its pages.
     return java_host(connection_id.rpartition(":")[0].strip("[]"))
 
 
+@lru_cache(maxsize=KEPT_HOSTS)
 def java_host(host: str) -> str:
     """Return an address as Java writes it; what is no address is returned as it is.
 

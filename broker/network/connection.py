@@ -62,6 +62,7 @@ from broker.network.session import ANONYMOUS, PLAINTEXT_SESSION, Session, Sessio
 from broker.network.socket_queues import unacknowledged_bytes, unread_bytes
 from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
+from protocol.closed_transport import break_cycle
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
 from protocol.tls.failures import TlsFailed
@@ -219,6 +220,8 @@ class ClientConnection(asyncio.Protocol):
             logger.warning("%s: connection closed: TLS failed: %s", self.name, exc)
         if self._transport is not None:
             end_sendfile(self._transport)
+        # Thousands that are gone would stay in memory (fault strangers-103).
+        break_cycle(self._transport)
         self._transport = None
         # A task that waits to send must find out that the client is gone.
         self._unblock()

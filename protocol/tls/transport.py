@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from protocol.closed_transport import break_cycle
 from protocol.tls.failures import TlsFailed, explain, explain_first_byte
 from protocol.tls.handshakes import Handshakes
 
@@ -125,6 +126,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._failure = ConnectionResetError(f"closed instead of a TLS handshake{hint}")
         self._state = _State.CLOSING
         self._end_handshake()
+        # As the broker's connections without TLS do (fault strangers-103).
+        break_cycle(self._socket)
         self._application.connection_lost(self._failure or exc)
 
     def pause_writing(self) -> None:

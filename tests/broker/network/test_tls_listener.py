@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import struct
+import weakref
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,36 @@ async def test_ranges_of_files_go_out_encrypted_piece_by_piece(tmp_path: Path) -
         # No more is kept than a piece and what is being sent.
         assert at.listener.queued.total < 1_000_000
         writer.close()
+
+
+@pytest.mark.fault("strangers-103")
+@pytest.mark.parametrize("secured", [False, True])
+async def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
+    secured: bool,
+) -> None:
+    """A broker collects seldom, and thousands of connections may have come and gone."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(WHO, tls=tls() if secured else {}) as at:
+            context = client() if secured else None
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1",
+                at.port,
+                ssl=context,
+                server_hostname="localhost" if secured else None,
+            )
+            writer.write(ask(1))
+            await reader.readexactly(4)
+            (connection,) = at.listener.connections
+            transport = connection._transport
+            left = weakref.ref(getattr(transport, "_socket", transport))
+            del connection, transport
+            writer.close()
+
+            async def is_gone() -> bool:
+                return left() is None
+
+            await until(is_gone, "the transport to be gone")
+    finally:
+        gc.enable()
