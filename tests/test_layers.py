@@ -317,7 +317,6 @@ WAITING: dict[str, str] = {
     "broker.handlers.describe_user_scram_credentials": "ZooKeeper, through a session",
     "broker.handlers.elect_leaders": "the controller",
     "broker.handlers.describe_client_quotas": "ZooKeeper, through a session",
-    "broker.handlers.fetch": "a thread that converts",
     "broker.handlers.list_offsets": "a thread that reads",
     "broker.handlers.list_partition_reassignments": "the controller",
     "broker.settings.broker_configs": "ZooKeeper, through a session",

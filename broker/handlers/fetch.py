@@ -15,7 +15,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import groupby
@@ -34,7 +34,6 @@ from broker.network.down_conversion import (
     Conversion,
     Hold,
     convert_for_old_reader,
-    has_markers_alone,
 )
 from broker.network.fair_line import Owner, owner_of
 from broker.network.purgatory import Wait
@@ -133,6 +132,15 @@ class _Reader:
         if self.is_follower:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.stable_only else partition.high_watermark
+
+    def offset_of(self, partition: Partition, asked: FetchRequestPartition) -> int:
+        """Return where it is to be read from: an old reader is led over what has no message."""
+        offset = asked.fetch_offset
+        # What is before the log's start is out of range.
+        if self.old is not None and offset >= partition.log.log_start_offset:
+            # It would ask for the same for ever (fault strangers-100).
+            offset = partition.barren.behind(offset)
+        return offset
 
     def has_more(self, part: Part) -> bool:
         """Return whether the next request must look at the partition, even if nothing moves in it.
@@ -480,16 +488,14 @@ def _readable_bytes(
     if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
         return None
     # Nothing for this reader: it is at the end, or held back by its quota.
+    offset = reader.offset_of(partition, partition_request)
     end = reader.end_of(partition)
-    if partition_request.fetch_offset >= end or reader.is_held_back(partition):
+    if offset >= end or reader.is_held_back(partition):
         return 0
 
     max_bytes = partition_request.partition_max_bytes
     try:
-        # It has no form for an old reader, which waits for what comes behind it.
-        if reader.old is not None and has_markers_alone(log, partition_request.fetch_offset, end):
-            return 0
-        return min(log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes)
+        return min(log.bytes_between(offset, end, max_bytes), max_bytes)
     except ApiError:
         # Reading meets the same error, and reports it.
         return None
@@ -544,10 +550,12 @@ def _read_partition(
         return partition_error(partition_request.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     try:
+        partition = replicas.partition(topic_partition)
+        offset = reader.offset_of(partition, partition_request)
         # A hard limit cuts the first batch afterwards.
         result = replicas.read(
             topic_partition,
-            partition_request.fetch_offset,
+            offset,
             min(partition_request.partition_max_bytes, left),
             min_one=is_first or (old is not None and old.hard_limits),
             current_leader_epoch=partition_request.current_leader_epoch,
@@ -555,7 +563,6 @@ def _read_partition(
             replica_id=reader.request.replica_id,
             stable_only=reader.stable_only,
         )
-        partition = replicas.partition(topic_partition)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
         is_too_old = reader.api_version < FIRST_VERSION_OF_ZSTD
@@ -573,7 +580,7 @@ def _read_partition(
                 file_range,
                 partition.log.config,
                 magic=old.magic,
-                fetch_offset=partition_request.fetch_offset,
+                fetch_offset=offset,
                 limit=min(partition_request.partition_max_bytes, left),
                 hard=old.hard_limits,
             )
@@ -626,19 +633,19 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
     # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
-        converted = _converted_parts(parts, old, None)
-        if not any(map(_is_barren, parts, converted)):
-            return FetchResponse(responses=group_by_topic(converted))
+        return _respond_converted(reader, _convert_parts(parts, old, None))
 
     held_bytes = sum(conversion.held_bytes for conversion in conversions)
 
     def begin(is_late: bool) -> Outcome | None:
         hold = old.deferred.converted.hold(held_bytes)
         if hold is not None:
-            return old.deferred.respond(
-                _convert_in_thread(reader, old, parts, hold),
+            return old.deferred.respond_from_thread(
+                partial(_convert_parts, parts, old, hold),
                 CONVERSION_TIMEOUT_MS,
                 lambda: error_response(reader.request, ErrorCode.REQUEST_TIMED_OUT),
+                partial(_respond_converted, reader),
+                old.owner,
                 only_asks=True,
             )
         # Others hold too much for too long: this reader has nothing for now, and asks again.
@@ -652,53 +659,39 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
     return begin(False) or Wait((old.deferred.converted,), CONVERSION_PAUSE_MS, begin)
 
 
-async def _convert_in_thread(
-    reader: _Reader, old: _OldReader, parts: list[Part], hold: Hold
-) -> FetchResponse:
-    """Convert, and read on where a range has markers of transactions alone, or nothing else.
+@frozen
+class _Converted:
+    """The parts of a response for an old reader, and the stretches where it has nothing."""
 
-    The reader knows no offset but those of messages: without one it would ask for the same range
-    for ever.
+    parts: list[Part]
+    barren: Mapping[TopicPartition, tuple[int, int]]
+
+
+def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Converted:
+    converted = []
+    barren = {}
+    for topic_partition, part in parts:
+        made = _converted(part, old.deferred.executor, hold)
+        converted.append((topic_partition, made))
+        records = part.records
+        # Nothing was cut off: there is nothing in it for the reader.
+        is_empty = isinstance(records, Conversion) and records.limit > 0 and made.records == b""
+        if is_empty and not made.error_code:
+            behind = records.offset_behind(part.high_watermark)
+            barren[topic_partition] = records.fetch_offset, behind
+    return _Converted(converted, barren)
+
+
+def _respond_converted(reader: _Reader, converted: _Converted) -> FetchResponse:
+    """Respond, and note where the reader has nothing: it asks again, and is led over that.
+
+    Markers of transactions are no messages, and it knows no other offsets.
     """
-    in_thread = partial(old.deferred.in_thread, owner=old.owner)
-    converted = await in_thread(partial(_converted_parts, parts, old, hold))
-    for number, part in enumerate(parts):
-        # It would stand there for ever (fault strangers-100, was: False).
-        has_nothing = _is_barren(part, converted[number])
-        while has_nothing:
-            offset = await in_thread(part[1].records.offset_behind)
-            part = _read_from(reader, part[0], offset)
-            (converted[number],) = await in_thread(partial(_converted_parts, [part], old, hold))
-            has_nothing = _is_barren(part, converted[number])
-    return FetchResponse(responses=group_by_topic(converted))
-
-
-def _read_from(reader: _Reader, topic_partition: TopicPartition, offset: int) -> Part:
-    """Read a partition as it was asked for, but from another offset on."""
-    requested = reader.context.requested
-    max_bytes = next(
-        asked.partition_max_bytes for named, asked in requested if named == topic_partition
-    )
-    request = FetchRequestPartition(
-        partition=topic_partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes
-    )
-    return topic_partition, _read_partition(
-        reader, topic_partition, request, max_bytes, is_first=True
-    )
-
-
-def _is_barren(part: Part, converted: Part) -> bool:
-    """Return whether a range was converted, and there is no message in it for the reader."""
-    records = part[1].records
-    is_asked_for = isinstance(records, Conversion) and records.limit > 0
-    return is_asked_for and not converted[1].error_code and converted[1].records == b""
-
-
-def _converted_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> list[Part]:
-    return [
-        (topic_partition, _converted(part, old.deferred.executor, hold))
-        for topic_partition, part in parts
-    ]
+    for topic_partition, (start, end) in converted.barren.items():
+        partition = reader.replicas.partitions.get(topic_partition)
+        if partition is not None and partition.is_leader:
+            partition.barren.add(start, end)
+    return FetchResponse(responses=group_by_topic(converted.parts))
 
 
 def _without_conversion(part: FetchResponsePartition) -> FetchResponsePartition:

@@ -18,7 +18,6 @@ from concurrent.futures import Executor
 import attrs
 
 from core_log.config import LogConfig
-from core_log.log import Log
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -33,8 +32,8 @@ PIECE_BYTES = 128 * 1024
 """Most bytes that are read and converted at once, unless a single batch is larger."""
 AT_ONCE_BYTES = 32 * 1024
 """Uncompressed records of one request are converted on the event loop up to this size."""
-MARKERS_BYTES = 4096
-"""So many bytes at the end of a log are looked into for markers of transactions alone."""
+LED_BYTES = 1024 * 1024
+"""So many bytes are looked through for a message when a range has none."""
 CONVERSION_TIMEOUT_MS = 30_000
 CONVERSION_PAUSE_MS = 500
 """Time that a reader waits while others hold too much; then it has nothing, and asks again."""
@@ -139,16 +138,27 @@ class Conversion:
             return ConvertedRange(len(whole), whole, pieces, executor, hold)
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor, hold)
 
-    def offset_behind(self) -> int:
-        """Return the offset behind the last whole entry of the range, which is read for that."""
-        last_offset = self.fetch_offset
+    def offset_behind(self, high_watermark: int) -> int:
+        """Return the offset behind the range, of which nothing was converted, and markers after it.
+
+        The heads of entries are read for that, up to LED_BYTES behind the range, and none of what
+        is not committed.
+        """
+        behind = self.fetch_offset
         position, end = self.source.start, self.source.start + self.source.size
-        while position + BYTES_TO_MAGIC <= end:
+        last = min(end + LED_BYTES, self.source.file.size)
+        while position + BYTES_TO_MAGIC <= last:
             head = self.source.file.read(position, HEADER_BYTES)
-            position += size_at(head, 0)
-            if position <= end:
-                last_offset = max(last_offset, _last_offset(head))
-        return last_offset + 1
+            size = size_at(head, 0)
+            if size <= 0:
+                break
+            position += size
+            is_in_range = position <= end
+            last_offset = _last_offset(head)
+            if not (is_in_range or _is_marker(head)) or last_offset >= high_watermark:
+                break
+            behind = max(behind, last_offset + 1)
+        return behind
 
 
 def _last_offset(head: bytes) -> int:
@@ -158,21 +168,8 @@ def _last_offset(head: bytes) -> int:
     return int.from_bytes(head[:8], "big", signed=True)
 
 
-def has_markers_alone(log: Log, offset: int, end_offset: int) -> bool:
-    """Return whether there are but a few markers of transactions at the end of a log."""
-    if log.bytes_between(offset, end_offset, MARKERS_BYTES + 1) > MARKERS_BYTES:
-        return False
-    tail = log.read(offset, MARKERS_BYTES, end_offset)
-    if tail is None:
-        return False
-
-    data, position, last_offset = tail.read(), 0, offset - 1
-    while (header := read_entry(data, position, len(data))) is not None:
-        if not header.is_control:
-            return False
-        position += header.size
-        last_offset = header.last_offset
-    return last_offset + 1 >= end_offset
+def _is_marker(head: bytes) -> bool:
+    return head[MAGIC_AT] == MAGIC and len(head) == HEADER_BYTES and read_header(head).is_control
 
 
 def convert_for_old_reader(

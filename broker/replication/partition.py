@@ -11,6 +11,7 @@ from collections.abc import Container
 
 import attrs
 
+from broker.replication.barren_stretches import BarrenStretches
 from broker.replication.isr import (
     Follower,
     Isr,
@@ -75,6 +76,9 @@ class Partition:
     # Progress in the present epoch.
     epoch_start_offset: int = 0
     followers: dict[int, Follower] = attrs.field(factory=dict)
+
+    barren: BarrenStretches = attrs.field(factory=BarrenStretches)
+    """Where readers of the old formats find nothing, while this broker leads."""
 
     # Noted for the controller, and for the other replicas.
     was_refused: bool = False
@@ -146,6 +150,7 @@ class Partition:
     def _lead(self, monotonic_ms: int) -> None:
         """Begin an epoch as the leader. What followers fetched in earlier epochs does not count."""
         end = self.log.log_end_offset
+        self.barren.clear()
         # Earlier leaders may have acknowledged everything below this end (KAFKA-7128).
         self.epoch_start_offset = end
         self.followers = {
@@ -433,6 +438,7 @@ class Partition:
     def note_truncation(self) -> None:
         """Lower the high watermark after the log was truncated."""
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.barren.clear()
 
     def note_new_start(self) -> None:
         """Move the high watermark after the log was emptied to begin at another offset."""

@@ -387,6 +387,18 @@ def write_markers(replicas: Replicas, count: int) -> int:
     return end
 
 
+async def led(replicas: Replicas, version: int, offset: int = 0, **limits: int) -> bytes:
+    """Ask until there is something, as a reader does; it gets on with each request."""
+    for _ in range(500):
+        outcome = start(replicas, version, (T0, offset), **limits)
+        assert not (isinstance(outcome, Wait) and outcome.timeout_ms == limits.get("max_wait_ms"))
+        (part,) = parts(await replicas.ended(outcome))
+        assert part.error_code == ErrorCode.NONE
+        if data := sent(part):
+            return data
+    raise AssertionError("it stands where it is")
+
+
 @pytest.mark.fault("strangers-100")
 @pytest.mark.parametrize("limit", [1, 300, 1_000_000])
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -401,28 +413,59 @@ async def test_segments_that_compaction_left_with_markers_alone_are_passed_over(
     data = batch(b"a")
     put(replicas, T0, data)
 
-    part = await only(replicas, version, partition_max_bytes=max(limit, len(data)))
+    part = await led(replicas, version, partition_max_bytes=max(limit, len(data)))
     assert [(record.offset, record.value) for record in decode_records(part)] == [(end, b"a")]
-    # Not even the message has room, and some of it comes.
-    assert await only(replicas, version, partition_max_bytes=limit)
+    # Not even the message has room, and some of it comes. So it does to one that begins between.
+    assert await led(replicas, version, partition_max_bytes=limit)
+    assert await led(replicas, version, 77, partition_max_bytes=limit)
 
 
 @pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("markers", [3, 2 * PIECE_BYTES // 80])
 async def test_a_reader_in_front_of_the_last_markers_waits_for_what_comes_behind_them(
-    version: int,
+    version: int, markers: int
 ) -> None:
     """Or it would ask again at once, and again."""
     replicas = kept()
-    end = write_markers(replicas, 3)
+    end = write_markers(replicas, markers)
+    assert await only(replicas, version) == b""
     answers: list[Any] = []
     waiting = start(replicas, version, max_wait_ms=60_000)
     assert isinstance(waiting, Wait)
+    assert waiting.timeout_ms == 60_000
     replicas.purgatory.park(waiting, answers.append)
 
     put(replicas, T0, batch(b"a"))
 
     (part,) = parts(await replicas.ended(answers.pop()))
     assert [(r.offset, r.value) for r in decode_records(sent(part))] == [(end, b"a")]
+
+
+async def test_what_was_passed_over_and_is_other_records_by_now_is_read() -> None:
+    """A leader that was deposed was truncated, and leads again."""
+    replicas = kept()
+    write_markers(replicas, 3)
+    assert await only(replicas, 2) == b""
+
+    log = replicas.manager.log(T0)
+    log.truncate_to(1)
+    replicas.manager.partition(T0).note_truncation()
+    replicas.lead("t", 1, epoch=1)
+    put(replicas, T0, batch(b"a"))
+    replicas.manager.partition(T0).advance_high_watermark(NOW_MS)
+
+    part = await led(replicas, 2)
+    assert [(r.offset, r.value) for r in decode_records(part)] == [(1, b"a")]
+
+
+async def test_what_is_before_the_logs_start_is_out_of_range_though_it_was_passed_over() -> None:
+    replicas = kept()
+    write_markers(replicas, 9)
+    assert await only(replicas, 2) == b""
+    replicas.manager.log(T0).increment_log_start_offset(5)
+
+    (part,) = parts(await ask(replicas, 2, (T0, 3)))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_markers_of_transactions_are_passed_over_however_many() -> None:
@@ -432,7 +475,7 @@ async def test_markers_of_transactions_are_passed_over_however_many() -> None:
 
     put(replicas, T0, batch(b"a"))
 
-    assert [(r.offset, r.value) for r in decode_records(await only(replicas, 2))] == [(end, b"a")]
+    assert [(r.offset, r.value) for r in decode_records(await led(replicas, 2))] == [(end, b"a")]
 
 
 # ---- what conversions of all connections hold
