@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -259,9 +259,10 @@ class Monitor:
                     group_id: dict(group.offsets) for group_id, group in sorted(self.groups.items())
                 }
                 subscribed = {group_id: self.subscribed_topics(group_id) for group_id in offsets}
-                unowned = self.recorder.watch.unowned
+                watch = self.recorder.watch
+                unowned, owned = watch.unowned, watch.owned(offsets)
                 items = await asyncio.to_thread(
-                    self._judge, offsets, logs, subscribed, unowned, self.brokers_time_ms
+                    self._judge, offsets, logs, subscribed, unowned, owned, self.brokers_time_ms
                 )
                 self._health = (read_at_ms, items)
             return self._health[1]
@@ -272,6 +273,7 @@ class Monitor:
         logs: Mapping[TopicPartition, LogOffsets],
         subscribed: Mapping[str, frozenset[str] | None],
         unowned: Mapping[str, frozenset[TopicPartition]],
+        owned: Mapping[str, Collection[TopicPartition]],
         now_ms: int,
     ) -> list[Item]:
         """Judge groups by their commits in the file: by the last ones of each partition."""
@@ -305,6 +307,7 @@ class Monitor:
                 unread,
                 subscribed[group_id],
                 unowned.get(group_id, frozenset()),
+                owned.get(group_id, ()),
             )
         return items
 

@@ -54,21 +54,16 @@ class Commit(NamedTuple):
         return max(self.end_offset - self.offset, 0)
 
 
-def with_end(
-    commit: Commit, before: int | None, after: int | None, looks_ms: tuple[int, int]
-) -> Commit:
-    """Return a commit with the end that its log had then, by its ends at two looks around it.
+def with_end(commit: Commit, before: int | None, after: int | None) -> Commit:
+    """Return a commit with the end that its log had then, if two looks around it tell that.
 
-    Between them it is taken to have grown evenly.
+    The log did not grow in between, or no further than to the commit's offset.
     """
-    if before is None or after is None:
-        return commit
-    began_ms, ended_ms = looks_ms
-    share = (commit.at_ms - began_ms) / max(ended_ms - began_ms, 1)
-    # With that of the later look each commit seems to be behind by what was written since, the last
-    # ones least, and no lag ever only grows (fault strangers-98, was: after).
-    end = before + round((after - before) * min(max(share, 0.0), 1.0))
-    return commit._replace(end_offset=max(end, commit.offset or 0))
+    is_told = after is not None and after in (before, commit.offset)
+    # With the end of the later look each commit seems to be behind by what was written since, the
+    # last ones least, so that no lag ever only grows (fault strangers-98, was: after).
+    end_offset = after if is_told else None
+    return commit._replace(end_offset=end_offset)
 
 
 class Owner(NamedTuple):

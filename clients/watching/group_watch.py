@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
+from clients.admin.descriptions import ListedOffset
 from clients.command_line.missing_rights import find_hidden_groups, hidden_among
 from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError, ZooKeeperError
@@ -21,6 +23,7 @@ from clients.groups.clock_difference import measure_ahead
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.marker_tails import MarkerTails
+from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
 from clients.groups.unowned_partitions import Consumed, find_unowned
 from clients.paced import paced
@@ -39,6 +42,10 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkError
 
 MAX_REQUESTS_PER_SECOND = 200
+NEAR_MS = 1000
+"""Age of a commit at a look at which the log's end still counts as that of the commit's time."""
+MOST_ROUNDS = 10
+"""Times that are looked up in one partition at a look, at most."""
 
 
 @attrs.define(eq=False)
@@ -72,8 +79,6 @@ class GroupWatch:
     # Group -> its record, and what its members consume by it.
     _consumed: dict[str, tuple[GroupMetadata | None, Consumed | None]] = attrs.field(factory=dict)
     _read_at_s: float = 0.0
-    _ends_at_ms: int = 0
-    """When the ends of `logs` were read, by this machine's clock."""
     _tails: MarkerTails = attrs.field(factory=MarkerTails)
     _collector: CommitCollector = attrs.field(init=False)
     records: RecordedGroups = attrs.field(init=False)
@@ -111,10 +116,10 @@ class GroupWatch:
             groups |= {name: known.group for name, known in self.zookeeper.groups.items()}
 
         # A group is shown when the ends of its logs are known.
-        former_logs, former_ms = self.logs, self._ends_at_ms
+        former_logs = self.logs
         failures += await self._find_unowned(groups)
         failures += await self._read_logs(groups)
-        self.groups, self._ends_at_ms = groups, _now_ms()
+        self.groups = groups
 
         # The times of records are the brokers'. What could not be read before may be old, as is all
         # at the first look: that tells nothing. The commit of a transaction may have waited for its
@@ -129,19 +134,68 @@ class GroupWatch:
                 self.ahead_ms = ahead_ms
 
         # The ends of two looks tell of the commits between them, and not of older ones.
-        between = former_ms + self.ahead_ms, self._ends_at_ms + self.ahead_ms
-        self.new_commits = [
-            commit
-            if not before_ms or commit.at_ms < before_ms
-            else with_end(
-                commit,
-                former_logs.get(commit.topic_partition, LogOffsets()).records_end,
-                self.logs.get(commit.topic_partition, LogOffsets()).records_end,
-                between,
-            )
-            for commit in commits
-        ]
+        self.new_commits = await self._with_ends(commits, before_ms, former_logs)
         self.failures, self.read_at_ms, self._read_at_s = failures, started_ms, started_s
+
+    async def _with_ends(
+        self,
+        commits: Sequence[Commit],
+        since_ms: int,
+        former_logs: Mapping[TopicPartition, LogOffsets],
+    ) -> list[Commit]:
+        """Return the commits; those since the last look with the ends of their logs, if known.
+
+        The last one of each group and partition is looked up by its time, and believed within what
+        both looks have seen: producers set the times.
+        """
+        if not since_ms:
+            return list(commits)
+        with_ends = list(commits)
+        last: dict[tuple[str, TopicPartition], int] = {}
+        bounds: dict[TopicPartition, tuple[int, int]] = {}
+        for index, commit in enumerate(commits):
+            partition = commit.topic_partition
+            before = former_logs.get(partition, LogOffsets()).records_end
+            after = self.logs.get(partition, LogOffsets()).records_end
+            if commit.at_ms < since_ms or commit.offset is None:
+                continue
+            with_ends[index] = with_end(commit, before, after)
+            last.pop((commit.group, partition), None)
+            if before is not None and after is not None and with_ends[index].end_offset is None:
+                last[commit.group, partition] = index
+                bounds[partition] = before, after
+
+        found: dict[tuple[TopicPartition, int], ListedOffset] = {}
+        # A record of the same millisecond was there.
+        times = {
+            (commits[index].topic_partition, commits[index].at_ms + 1) for index in last.values()
+        }
+        for asked in islice(partition_rounds(times), MOST_ROUNDS):
+            try:
+                listed_at = await self.admin.list_offsets(asked, waits_for_topics=False)
+            except KgroupError:
+                break
+            found |= {
+                (partition, asked[partition]): listed
+                for partition, listed in listed_at.items()
+                if not listed.error
+            }
+        now_ms = _now_ms() + self.ahead_ms
+        for index in last.values():
+            commit = commits[index]
+            before, after = bounds[commit.topic_partition]
+            listed = found.get((commit.topic_partition, commit.at_ms + 1))
+            # Clocks differ a little: what was there may seem to have come after the commit.
+            is_near = commit.at_ms >= now_ms - NEAR_MS
+            end = after if is_near else None
+            if listed is not None and listed.offset < 0:
+                end = after
+            elif listed is not None and listed.timestamp_ms <= now_ms:
+                is_within = max(before, commit.offset or 0) <= listed.offset <= after
+                if is_within and not (is_near and listed.offset == before):
+                    end = listed.offset
+            with_ends[index] = commit._replace(end_offset=end)
+        return with_ends
 
     def consumed(self, group_id: str) -> Consumed | None:
         """Return what a group's members at its coordinator consume; None if it is not known."""
@@ -170,7 +224,7 @@ class GroupWatch:
         partitions = {partition for group in groups.values() for partition in group.offsets}
         partitions = partitions.union(*self.unowned.values())
         # Members read all of it, and may not have committed yet (fault strangers-102, was: {}).
-        owned = self._owned(groups)
+        owned = self.owned(groups)
         partitions = partitions.union(*owned.values())
         starts, ends = await asyncio.gather(
             *(
@@ -210,9 +264,9 @@ class GroupWatch:
         self.logs = await self._tails.look(self.admin.cluster, logs, committed)
         return failures
 
-    def _owned(self, groups: Mapping[str, RecordedGroup]) -> dict[str, Iterable[TopicPartition]]:
+    def owned(self, groups: Iterable[str]) -> dict[str, Collection[TopicPartition]]:
         """Return the partitions that the members of each group own, here or there."""
-        owned: dict[str, Iterable[TopicPartition]] = {}
+        owned: dict[str, Collection[TopicPartition]] = {}
         for group_id in groups:
             if (consumed := self.consumed(group_id)) is not None:
                 owned[group_id] = consumed.partitions

@@ -120,6 +120,7 @@ class Case:
         return _seconds(self.window_ms)
 
 
+NO_COMMIT = "it has no commit; is it consumed?"
 UNOWNED = f"it has records, and no member owns it: {WHY_UNOWNED}"
 
 
@@ -145,7 +146,7 @@ RULES = (
         "after its commit",
     ),
     # Nothing can be told.
-    Rule(lambda c: not c.commits, UNKNOWN, "it has no commit; is it consumed?"),
+    Rule(lambda c: not c.commits, UNKNOWN, NO_COMMIT),
     Rule(
         lambda c: c.lag is None,
         UNKNOWN,
@@ -278,11 +279,13 @@ def health_items(
     unread_since_ms: Mapping[TopicPartition, int] | None = None,
     subscribed: frozenset[str] | None = None,
     unowned: Collection[TopicPartition] = (),
+    owned: Collection[TopicPartition] = (),
 ) -> list[dict[str, Any]]:
     """Return one item for each partition that has a committed offset, with the group's verdict.
 
     `subscribed` are the topics that its members subscribe to; None if that is not known. Those of
-    the `unowned`, which no member owns, that have records and no offset get an item too.
+    the `unowned`, which no member owns, and of the `owned`, that have records and no offset get an
+    item too.
     """
     by_partition: dict[TopicPartition, list[Commit]] = {}
     for commit in commits:
@@ -307,10 +310,13 @@ def health_items(
             (unread_since_ms or {}).get(partition),
             is_subscribed,
         )
-    for partition in sorted(unowned):
+    without = dict.fromkeys(unowned, PartitionHealth(WARN, UNOWNED, 0, None, None))
+    # Who never commits stands still, for all that is known (fault strangers-104).
+    without |= dict.fromkeys(owned, PartitionHealth(UNKNOWN, NO_COMMIT, 0, None, None))
+    for partition, health in sorted(without.items()):
         log = logs.get(partition, LogOffsets())
         if partition not in judged and (log.end or 0) > (log.start or 0):
-            judged[partition] = PartitionHealth(WARN, UNOWNED, 0, None, None)
+            judged[partition] = health
     verdict = judge_group(judged.values())
     return [
         {

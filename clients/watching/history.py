@@ -65,6 +65,8 @@ class History:
     """The end of the last recording; None without one."""
     consumed: Mapping[str, Consumed] = attrs.Factory(dict)
     """Group -> what its members subscribe to and own now, where that is known."""
+    owned: Mapping[str, frozenset[TopicPartition]] = attrs.Factory(dict)
+    """Group -> the partitions that its members own now, at its coordinator or in ZooKeeper."""
 
     def times_ms(self) -> Iterator[int]:
         """Yield the time of each group's last commit: of earlier ones a clock was set since."""
@@ -181,6 +183,19 @@ async def read_history(
     if is_refused and not recorded and not (wanted and wanted <= in_zookeeper):
         failures.append(_refusal(path))
 
+    consumed = {
+        group_id: known
+        for group_id, group in records.groups.items()
+        if not (zookeeper and zookeeper.has_members(group_id))
+        and (known := consumed_by(group.metadata)) is not None
+    }
+    owned = {group_id: known.partitions for group_id, known in consumed.items()}
+    if zookeeper is not None:
+        owned |= {
+            group_id: frozenset(known.owners)
+            for group_id, known in zookeeper.groups.items()
+            if zookeeper.has_members(group_id)
+        }
     return History(
         {
             group_id: in_order(own.values(), newest_places.get(group_id, -1))
@@ -192,12 +207,8 @@ async def read_history(
         [*unread, *failures],
         is_refused,
         max((until_ms for _, until_ms in recorded), default=None),
-        {
-            group_id: consumed
-            for group_id, group in records.groups.items()
-            if not (zookeeper and zookeeper.has_members(group_id))
-            and (consumed := consumed_by(group.metadata)) is not None
-        },
+        consumed,
+        owned,
     )
 
 
@@ -251,7 +262,8 @@ async def judge_groups(
     }
     unowned = await find_unowned(admin.cluster, history.consumed)
     logs = await _read_logs(
-        admin, {partition for partition, _ in consumed}.union(*unowned.values())
+        admin,
+        {partition for partition, _ in consumed}.union(*unowned.values(), *history.owned.values()),
     )
     logs = await MarkerTails().look(admin.cluster, logs, consumed)
     now_ms = latest_time(time.time_ns() // 1_000_000, history.times_ms())
@@ -270,10 +282,11 @@ async def judge_groups(
     complete = await with_ends(admin, history.commits, logs, window_ms, now_ms)
 
     judged = {}
-    for group_id, commits in sorted(complete.items()):
+    for group_id in sorted(complete.keys() | history.owned.keys()):
+        commits = complete.get(group_id, [])
         unread_since_ms = {
             partition: first_ms[place]
-            for partition, commit in newest[group_id].items()
+            for partition, commit in newest.get(group_id, {}).items()
             if commit.offset is not None
             and (place := (partition, next_offset(commit.offset, logs[partition]))) in first_ms
         }
@@ -286,6 +299,7 @@ async def judge_groups(
             unread_since_ms,
             history.consumed[group_id].topics if group_id in history.consumed else None,
             unowned.get(group_id, frozenset()),
+            history.owned.get(group_id, frozenset()),
         )
     return judged
 

@@ -11,6 +11,7 @@ import pytest
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
 from clients.errors import ZooKeeperError
+from clients.groups.group_facts import CoordinatorFacts, GroupFacts, MemberFacts
 from clients.groups.group_reader import GroupReader
 from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.high_level.connector import ConsumerConnector
@@ -50,6 +51,14 @@ from zk.memory import MemorySession
 from zk.migration_znodes import OffsetStorage
 from zk.znodes import BrokerId, Endpoint
 
+CONSUMING = GroupFacts(
+    "g",
+    coordinator=CoordinatorFacts(
+        "Stable",
+        protocol_type="consumer",
+        members=(MemberFacts("m", partitions=(P0,), topics=frozenset({P0.topic})),),
+    ),
+)
 READER: Calls = {
     "names": lambda reader: reader.names(),
     "groups": lambda reader: reader.groups(["g", "h"]),
@@ -58,6 +67,7 @@ READER: Calls = {
     "groups_in_zookeeper": lambda reader: reader.groups_in_zookeeper(["g", "h"]),
     "log_offsets": lambda reader: reader.log_offsets([P0]),
     "logs_of": lambda reader: reader.logs_of([], [P0]),
+    "with_unowned": lambda reader: reader.with_unowned([CONSUMING]),
     "zookeeper_names": lambda reader: reader.zookeeper_names(),
 }
 ZOOKEEPER_GROUPS: Calls = {

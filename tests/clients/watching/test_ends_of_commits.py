@@ -83,24 +83,21 @@ async def test_commits_before_a_deletion_have_no_end_in_the_log_of_now() -> None
 
 @pytest.mark.fault("strangers-98")
 @pytest.mark.parametrize(
-    ("at_ms", "offset", "end"),
+    ("before", "after", "offset", "end"),
     [
-        (1_000, 90, 100),
-        (3_000, 90, 120),
-        (11_000, 90, 200),
-        # Clocks differ.
-        (900, 90, 100),
-        (11_500, 90, 200),
-        # What was committed was there.
-        (2_000, 115, 115),
+        (100, 100, 90, 100),
+        # Nothing came behind it up to the next look.
+        (100, 200, 200, 200),
+        # Who knows when the others came?
+        (100, 200, 90, None),
+        (100, 200, 150, None),
+        # It was seen once.
+        (None, 200, 90, None),
+        (100, None, 90, None),
     ],
 )
-def test_between_two_looks_a_log_grows_evenly(at_ms: int, offset: int, end: int) -> None:
-    commit = Commit(at_ms, "g", "t", 0, offset)
-    assert with_end(commit, 100, 200, (1_000, 11_000)).end_offset == end
-
-
-def test_of_a_log_that_was_seen_once_the_end_at_a_commit_is_unknown() -> None:
-    commit = Commit(2_000, "g", "t", 0, 5)
-    assert with_end(commit, None, 200, (1_000, 11_000)).end_offset is None
-    assert with_end(commit, 200, None, (1_000, 11_000)).end_offset is None
+def test_two_looks_tell_the_end_of_a_log_that_did_not_grow_between_them(
+    before: int | None, after: int | None, offset: int, end: int | None
+) -> None:
+    commit = Commit(2_000, "g", "t", 0, offset)
+    assert with_end(commit, before, after).end_offset == end
