@@ -4,6 +4,7 @@ import contextlib
 import select
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ MOST_REPLICAS = 3
 """Replicas of a topic; fewer if there are fewer brokers."""
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
+TOPIC_DEADLINE_S = 30
+PAUSE_S = 0.05
 
 
 @frozen
@@ -50,7 +53,7 @@ class KgroupCluster:
     ) -> str:
         """Create a topic that no other test has. Returns its name, which begins with `prefix`.
 
-        Its partitions have `default.replication.factor` replicas.
+        Its partitions have `default.replication.factor` replicas, and all brokers know it by then.
         """
         from clients.admin import NewTopic
         from clients.blocking import Admin
@@ -60,7 +63,26 @@ class KgroupCluster:
             verdict = admin.create_topics([NewTopic(name, partitions, configs=configs or {})])[name]
         if verdict is not None:
             raise verdict
+        for address in self.bootstrap.split(","):
+            # Or the next call may say that there is no such topic (fault strangers-105).
+            self._wait_until_known(name, address)
         return name
+
+    def _wait_until_known(self, topic: str, address: str) -> None:
+        """Return when one broker knows the topic's leaders. Raises TimeoutError."""
+        from clients.blocking import Admin
+        from clients.errors import BrokerError
+
+        deadline_s = time.monotonic() + TOPIC_DEADLINE_S
+        while time.monotonic() < deadline_s:
+            # A client of its own, since another one may ask any broker.
+            settings = self.client_settings() | {"bootstrap.servers": address}
+            with contextlib.suppress(BrokerError), Admin(settings) as admin:
+                (described,) = admin.describe_topics([topic]).values()
+                if all(known.leader >= 0 for known in described.partitions.values()):
+                    return
+            time.sleep(PAUSE_S)
+        raise TimeoutError(f"the broker at {address} does not know topic {topic}")
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,17 @@ def test_topics_have_replicas_enough_for_several_brokers(tmp_path: Path) -> None
             assert producer.send_and_wait(topic, b"one").offset == 0
 
 
+@pytest.mark.fault("strangers-105")
+def test_each_broker_knows_a_topic_that_was_created(tmp_path: Path) -> None:
+    """Whichever a client asks first: else it would say at times that there is no such topic."""
+    with run_cluster(tmp_path, brokers=2) as cluster:
+        for _ in range(20):
+            topic = cluster.create_topic("orders")
+            for address in cluster.bootstrap.split(","):
+                with Admin(cluster.client_settings() | {"bootstrap.servers": address}) as admin:
+                    assert topic in admin.describe_topics([topic])
+
+
 def test_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "cluster"
     wrong = {"num.io.threads": "none"}
