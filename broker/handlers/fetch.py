@@ -638,7 +638,7 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
     held_bytes = sum(conversion.held_bytes for conversion in conversions)
 
     def begin(is_late: bool) -> Outcome | None:
-        hold = old.deferred.converted.hold(held_bytes)
+        hold = old.deferred.converted.hold(held_bytes, old.owner.client)
         if hold is not None:
             return old.deferred.respond_from_thread(
                 partial(_convert_parts, parts, old, hold),

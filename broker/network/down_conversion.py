@@ -11,7 +11,7 @@ that fits into its first piece is sent with its exact size.
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Executor
 
@@ -54,33 +54,48 @@ class ConvertedBytes:
 
     limit: int = CONVERTED_BYTES
     _taken: int = 0
-    _given_back: deque[int] = attrs.field(factory=deque)
+    _of_clients: Counter[str] = attrs.field(factory=Counter)
+    _given_back: deque[tuple[str, int]] = attrs.field(factory=deque)
 
     @property
     def held(self) -> int:
         """Bytes that are held now."""
         while self._given_back:
-            self._taken -= self._given_back.popleft()
+            client, size = self._given_back.popleft()
+            self._taken -= size
+            self._of_clients[client] -= size
+            if not self._of_clients[client]:
+                del self._of_clients[client]
         return self._taken
 
-    def hold(self, size: int) -> Hold | None:
-        """Take so many bytes, or return None while others hold too much. One may always hold."""
+    def hold(self, size: int, client: str = "") -> Hold | None:
+        """Take so many bytes, or return None while others hold too much. One may always hold.
+
+        A client leaves room for others, whose consumers would stand still as long as it likes.
+        """
         # Without a bound each connection has a batch of its own in memory (fault scale-S2).
         if self.held and self.held + size > self.limit:
             return None
+        own = self._of_clients[client]
+        # What it holds it may take very slowly (fault strangers-106, was: self.limit).
+        share = self.limit // 4 * 3
+        if own and own + size > share:
+            return None
         self._taken += size
-        return Hold(size, self._given_back)
+        self._of_clients[client] += size
+        return Hold(client, size, self._given_back)
 
 
 @attrs.define(eq=False)
 class Hold:
     """Bytes that are held until nobody refers to this any more, in whatever thread that is."""
 
+    client: str
     size: int
-    _given_back: deque[int]
+    _given_back: deque[tuple[str, int]]
 
     def __del__(self) -> None:
-        self._given_back.append(self.size)
+        self._given_back.append((self.client, self.size))
 
 
 @frozen

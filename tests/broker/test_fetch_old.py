@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.network.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
+from broker.network.down_conversion import (
+    AT_ONCE_BYTES,
+    PIECE_BYTES,
+    ConvertedBytes,
+    ConvertedRange,
+)
 from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from core_log.storage import FileRange
@@ -497,7 +502,7 @@ async def held(replicas: Replicas) -> FetchResponse:
 async def test_converted_records_that_nobody_takes_are_held_up_to_a_bound() -> None:
     replicas = kept(LARGE, LARGE)
     converted = replicas.deferred.converted
-    converted.limit = 5 * len(LARGE)
+    converted.limit = 6 * len(LARGE)
 
     # Two are held. A third has nothing for now, and nothing of it is converted.
     first, second = await held(replicas), await held(replicas)
@@ -513,6 +518,24 @@ async def test_converted_records_that_nobody_takes_are_held_up_to_a_bound() -> N
     assert converted.held == held_bytes
     del second, third
     assert converted.held == 0
+
+
+@pytest.mark.fault("strangers-106")
+def test_a_client_leaves_room_for_others() -> None:
+    """It may take what it holds as slowly as it likes."""
+    converted = ConvertedBytes(limit=100)
+    held = [converted.hold(25, "stranger") for _ in range(4)]
+    assert [hold is not None for hold in held] == [True, True, True, False]
+
+    other = converted.hold(25, "consumer")
+    assert other is not None
+    assert converted.hold(1, "consumer") is None
+    held.clear()
+    assert converted.hold(75, "stranger") is not None
+    # One that holds nothing may take more than a share.
+    del other
+    assert converted.held == 0
+    assert converted.hold(100, "stranger") is not None
 
 
 async def test_one_reader_may_hold_more_than_the_bound() -> None:
