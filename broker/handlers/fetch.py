@@ -31,6 +31,7 @@ from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_PAUSE_MS,
     CONVERSION_TIMEOUT_MS,
+    LED_BYTES,
     Conversion,
     Hold,
     convert_for_old_reader,
@@ -630,10 +631,18 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
     if not conversions:
         return FetchResponse(responses=group_by_topic(parts))
 
+    # Threads take their time, and others may lead meanwhile.
+    epochs = {
+        partition: partition.leader_epoch
+        for topic_partition, _ in parts
+        if (partition := reader.replicas.partitions.get(topic_partition)) is not None
+    }
+    respond = partial(_respond_converted, reader, epochs)
+
     # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
-        return _respond_converted(reader, _convert_parts(parts, old, None))
+        return respond(_convert_parts(parts, old, None))
 
     held_bytes = sum(conversion.held_bytes for conversion in conversions)
 
@@ -644,7 +653,7 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
                 partial(_convert_parts, parts, old, hold),
                 CONVERSION_TIMEOUT_MS,
                 lambda: error_response(reader.request, ErrorCode.REQUEST_TIMED_OUT),
-                partial(_respond_converted, reader),
+                respond,
                 old.owner,
                 only_asks=True,
             )
@@ -677,19 +686,26 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
         # Nothing was cut off: there is nothing in it for the reader.
         is_empty = isinstance(records, Conversion) and records.limit > 0 and made.records == b""
         if is_empty and not made.error_code:
-            behind = records.offset_behind(part.high_watermark)
+            # On the loop no more is read than was converted there.
+            led_bytes = 0 if hold is None else LED_BYTES
+            behind = records.offset_behind(part.high_watermark, led_bytes)
             barren[topic_partition] = records.fetch_offset, behind
     return _Converted(converted, barren)
 
 
-def _respond_converted(reader: _Reader, converted: _Converted) -> FetchResponse:
+def _respond_converted(
+    reader: _Reader, epochs: Mapping[Partition, int], converted: _Converted
+) -> FetchResponse:
     """Respond, and note where the reader has nothing: it asks again, and is led over that.
 
-    Markers of transactions are no messages, and it knows no other offsets.
+    Markers of transactions are no messages, and it knows no other offsets. `epochs` are the leader
+    epochs in which the partitions were read: in another one the offsets may have other records.
     """
     for topic_partition, (start, end) in converted.barren.items():
         partition = reader.replicas.partitions.get(topic_partition)
-        if partition is not None and partition.is_leader:
+        if partition is None or not partition.is_leader:
+            continue
+        if epochs.get(partition) == partition.leader_epoch:
             partition.barren.add(start, end)
     return FetchResponse(responses=group_by_topic(converted.parts))
 

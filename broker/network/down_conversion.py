@@ -153,15 +153,15 @@ class Conversion:
             return ConvertedRange(len(whole), whole, pieces, executor, hold)
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor, hold)
 
-    def offset_behind(self, high_watermark: int) -> int:
+    def offset_behind(self, high_watermark: int, led_bytes: int) -> int:
         """Return the offset behind the range, of which nothing was converted, and markers after it.
 
-        The heads of entries are read for that, up to LED_BYTES behind the range, and none of what
+        The heads of entries are read for that, up to `led_bytes` behind the range, and none of what
         is not committed.
         """
         behind = self.fetch_offset
         position, end = self.source.start, self.source.start + self.source.size
-        last = min(end + LED_BYTES, self.source.file.size)
+        last = min(end + led_bytes, self.source.file.size)
         while position + BYTES_TO_MAGIC <= last:
             head = self.source.file.read(position, HEADER_BYTES)
             size = size_at(head, 0)

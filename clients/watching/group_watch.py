@@ -201,7 +201,9 @@ class GroupWatch:
         """Return what a group's members at its coordinator consume; None if it is not known."""
         if self.zookeeper is not None and self.zookeeper.has_members(group_id):
             return None
-        return self._consumed[group_id][1]
+        # During a look it may be a group of the last one, which is gone by now.
+        _, consumed = self._consumed.get(group_id, (None, None))
+        return consumed
 
     async def _find_unowned(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
         """Read which partitions nobody owns; they stay as they were where it cannot be read."""

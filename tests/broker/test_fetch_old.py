@@ -463,6 +463,24 @@ async def test_what_was_passed_over_and_is_other_records_by_now_is_read() -> Non
     assert [(r.offset, r.value) for r in decode_records(part)] == [(1, b"a")]
 
 
+@pytest.mark.parametrize("goes_on_leading", [True, False])
+async def test_what_a_thread_found_before_the_leader_changed_is_not_remembered(
+    goes_on_leading: bool,
+) -> None:
+    """The offsets may have other records by then."""
+    replicas = kept()
+    write_markers(replicas, 2 * PIECE_BYTES // 80)
+    waiting = start(replicas, 2)
+    assert isinstance(waiting, Wait)
+    if not goes_on_leading:
+        replicas.lead("t", 1, epoch=1)
+    (part,) = parts(await replicas.ended(waiting))
+    assert sent(part) == b""
+
+    partition = replicas.manager.partition(T0)
+    assert (partition.barren.behind(0) > 0) == goes_on_leading
+
+
 async def test_what_is_before_the_logs_start_is_out_of_range_though_it_was_passed_over() -> None:
     replicas = kept()
     write_markers(replicas, 9)
