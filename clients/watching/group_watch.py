@@ -183,17 +183,8 @@ class GroupWatch:
         now_ms = _now_ms() + self.ahead_ms
         for index in last.values():
             commit = commits[index]
-            before, after = bounds[commit.topic_partition]
             listed = found.get((commit.topic_partition, commit.at_ms + 1))
-            # Clocks differ a little: what was there may seem to have come after the commit.
-            is_near = commit.at_ms >= now_ms - NEAR_MS
-            end = after if is_near else None
-            if listed is not None and listed.offset < 0:
-                end = after
-            elif listed is not None and listed.timestamp_ms <= now_ms:
-                is_within = max(before, commit.offset or 0) <= listed.offset <= after
-                if is_within and not (is_near and listed.offset == before):
-                    end = listed.offset
+            end = _choose_end(commit, listed, bounds[commit.topic_partition], now_ms)
             with_ends[index] = commit._replace(end_offset=end)
         return with_ends
 
@@ -347,6 +338,30 @@ class GroupWatch:
         self.group_read_at_ms[group_id] = read_at_ms
         offsets_before = before.offsets if before else None
         self._collector.add(commits_between(group_id, offsets_before, own, read_at_ms))
+
+
+def _choose_end(
+    commit: Commit, listed: ListedOffset | None, bounds: tuple[int, int], now_ms: int
+) -> int | None:
+    """Return the end of the log at a commit; None if it is not known.
+
+    `listed` is the first record later than the commit, if it could be looked up. `bounds` are the
+    ends at the look before the commit, and at this one, which is at `now_ms`.
+    """
+    before, after = bounds
+    # Clocks differ a little: what was there may seem to have come after the commit.
+    is_near = commit.at_ms >= now_ms - NEAR_MS
+    unless_told = after if is_near else None
+
+    if listed is None:
+        return unless_told
+    if listed.offset < 0:
+        return after
+    # Producers set the times.
+    is_within = max(before, commit.offset or 0) <= listed.offset <= after
+    if listed.timestamp_ms > now_ms or not is_within or (is_near and listed.offset == before):
+        return unless_told
+    return listed.offset
 
 
 def _unrecorded(

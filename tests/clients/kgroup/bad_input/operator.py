@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import attrs
 
 from clients.admin import Admin
 from clients.command_line.output import Listing, Target
+from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.producer.producer import Producer
 from kgroup.testing.simulation import CLIENT, Cluster, Process
@@ -88,6 +90,20 @@ async def produce(cluster: Cluster, partition: TopicPartition, values: list[byte
     async with Producer(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as producer:
         for value in values:
             await producer.send_and_wait(partition.topic, value, partition=partition.partition)
+
+
+async def consume(cluster: Cluster, *, pause_s: float = 0.0, **settings: str) -> None:
+    """Consume topic t as a member of group g at its coordinator, from the beginning.
+
+    `settings` are named with underscores for dots; each message takes `pause_s`.
+    """
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    member = {"membership": "coordinator", "group.id": "g", "auto.offset.reset": "earliest"}
+    config = CLIENT | {"bootstrap.servers": cluster.bootstrap} | member | given
+    async with ConsumerConnector(config) as consumer:
+        (stream,) = (await consumer.create_message_streams({"t": 1}))["t"]
+        async for _ in stream:
+            await asyncio.sleep(pause_s)
 
 
 def errors_of(listing: Listing) -> dict[str, str]:

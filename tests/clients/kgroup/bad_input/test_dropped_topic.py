@@ -11,13 +11,20 @@ import pytest
 
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
-from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.health import health_of
 from clients.kgroup.list import Wanted, list_groups
 from clients.serve.monitor import Monitor
 from clients.watching.health import DROPPED, ERR
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate, until
-from tests.clients.kgroup.bad_input.operator import T0, U0, Operator, commit, produce, rows_of
+from tests.clients.kgroup.bad_input.operator import (
+    T0,
+    U0,
+    Operator,
+    commit,
+    consume,
+    produce,
+    rows_of,
+)
 
 DAY_MS = 86_400_000
 ALL_LAGS = Wanted(re.compile(""), (), (), (), ("lag",), only_with_lag=False)
@@ -36,23 +43,11 @@ def test_a_topic_that_members_have_dropped_is_shown_and_neither_summed_nor_an_er
             await asyncio.sleep(1)
         await operator.run(lambda: produce(cluster, T0, [b"x"]))
 
-        async def consume() -> None:
-            config = settings | {
-                "membership": "coordinator",
-                "group.id": "g",
-                "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": "500",
-            }
-            async with ConsumerConnector(config) as consumer:
-                (stream,) = (await consumer.create_message_streams({"t": 1}))["t"]
-                async for _ in stream:
-                    pass
-
         async def is_level() -> bool:
             listing, _ = await operator.describe(["g"])
             return rows_of(listing, "lag").get(("g", "t-0")) == 0
 
-        application.spawn(consume())
+        application.spawn(consume(cluster, auto_commit_interval_ms="500"))
         await until(is_level, "the member to have consumed what it subscribes to")
 
         async def watch() -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -9,13 +9,12 @@ import pytest
 
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
-from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.health import health_of
 from clients.producer.producer import Producer
 from clients.serve.monitor import Monitor
 from clients.watching.health import WARN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
-from tests.clients.kgroup.bad_input.operator import Operator
+from tests.clients.kgroup.bad_input.operator import Operator, consume
 
 DAY_MS = 86_400_000
 LOOKS, INTERVAL_S = 7, 10
@@ -34,18 +33,6 @@ def test_a_group_that_falls_behind_is_told_from_its_recording_too(tmp_path: Path
                     await producer.send("t", b"x", partition=0)
                     await asyncio.sleep(0.05)
 
-        async def consume() -> None:
-            config = settings | {
-                "membership": "coordinator",
-                "group.id": "g",
-                "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": "1000",
-            }
-            async with ConsumerConnector(config) as consumer:
-                (stream,) = (await consumer.create_message_streams({"t": 1}))["t"]
-                async for _ in stream:
-                    await asyncio.sleep(0.2)
-
         async def record() -> list[dict[str, object]]:
             async with Admin(settings) as admin:
                 monitor = Monitor(Sessions(admin), data, DAY_MS, INTERVAL_S)
@@ -57,7 +44,7 @@ def test_a_group_that_falls_behind_is_told_from_its_recording_too(tmp_path: Path
                 return judged
 
         application.spawn(produce())
-        application.spawn(consume())
+        application.spawn(consume(cluster, pause_s=0.2, auto_commit_interval_ms="1000"))
         (judged,) = await operator.run(record)
         assert (judged["status"], str(judged["why"])[:13]) == (WARN, "lag went from")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import pytest
 
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
-from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.health import health_of
 from clients.kgroup.list import Wanted, list_groups
 from clients.serve.monitor import Monitor
 from clients.watching.health import UNKNOWN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate, until
-from tests.clients.kgroup.bad_input.operator import T0, Operator, produce
+from tests.clients.kgroup.bad_input.operator import T0, Operator, consume, produce
 
 DAY_MS = 86_400_000
 ALL_LAGS = Wanted(re.compile(""), (), (), (), ("lag",), only_with_lag=False)
@@ -30,22 +28,11 @@ def test_what_an_owner_will_read_is_lag_before_its_first_commit_too(tmp_path: Pa
         settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
         await operator.run(lambda: produce(cluster, T0, [b"x"] * 9))
 
-        async def own() -> None:
-            config = settings | {
-                "membership": "coordinator",
-                "group.id": "g",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": "false",
-            }
-            async with ConsumerConnector(config) as consumer:
-                await consumer.create_message_streams({"t": 1})
-                await asyncio.Event().wait()
-
         async def is_owned() -> bool:
             listing, _ = await operator.describe(["g"])
             return any(item.get("consumer_id") for item in listing.items)
 
-        application.spawn(own())
+        application.spawn(consume(cluster, enable_auto_commit="false"))
         await until(is_owned, "the member to own its partition")
 
         async def watch() -> tuple[int, list[str]]:

@@ -11,14 +11,13 @@ import pytest
 from clients.admin import Admin
 from clients.admin.descriptions import NewPartitions
 from clients.command_line.sessions import Sessions
-from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
 from clients.serve.monitor import Monitor
 from clients.watching.health import WARN
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate, until
 from protocol.topic_partition import TopicPartition
-from tests.clients.kgroup.bad_input.operator import T0, Operator, produce, rows_of
+from tests.clients.kgroup.bad_input.operator import T0, Operator, consume, produce, rows_of
 
 DAY_MS = 86_400_000
 T1, T2 = TopicPartition("t", 1), TopicPartition("t", 2)
@@ -33,19 +32,6 @@ def test_partitions_that_nobody_owns_are_named_until_the_members_have_heard_of_t
         settings = CLIENT | {"bootstrap.servers": cluster.bootstrap}
         await operator.run(lambda: produce(cluster, T0, [b"x"] * 9))
 
-        async def consume() -> None:
-            config = settings | {
-                "membership": "coordinator",
-                "group.id": "g",
-                "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": "500",
-                "metadata.max.age.ms": "60000",
-            }
-            async with ConsumerConnector(config) as consumer:
-                (stream,) = (await consumer.create_message_streams({"t": 1}))["t"]
-                async for _ in stream:
-                    pass
-
         async def lags() -> dict[tuple[str, str], int | None]:
             listing, _ = await operator.describe(["g"])
             found: dict[tuple[str, str], int | None] = rows_of(listing, "lag")
@@ -54,7 +40,9 @@ def test_partitions_that_nobody_owns_are_named_until_the_members_have_heard_of_t
         async def is_level() -> bool:
             return (await lags()).get(("g", "t-0")) == 0
 
-        application.spawn(consume())
+        application.spawn(
+            consume(cluster, auto_commit_interval_ms="500", metadata_max_age_ms="60000")
+        )
         await until(is_level, "the member to have consumed the topic")
 
         async def add_partitions() -> None:
