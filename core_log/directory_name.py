@@ -11,7 +11,9 @@ and no name is needed that only later releases know.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from protocol.topic_partition import TopicPartition
@@ -73,3 +75,10 @@ def parse(name: str) -> tuple[TopicPartition, Kind]:
     if kind is Kind.CURRENT and SET_ASIDE_TOPIC.fullmatch(topic):
         kind = Kind.SET_ASIDE
     return TopicPartition(topic, int(partition)), kind
+
+
+def find_logs(names: Iterable[str]) -> Iterator[tuple[str, TopicPartition, Kind]]:
+    """Yield the names of logs with what they say; others may be there, such as `lost+found`."""
+    for name in names:
+        with contextlib.suppress(DirectoryNameError):
+            yield name, *parse(name)

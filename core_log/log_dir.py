@@ -26,7 +26,7 @@ from core_log.checkpoint import (
 )
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
-from core_log.directory_name import Kind, parse, set_aside_name
+from core_log.directory_name import Kind, find_logs, parse, set_aside_name
 from core_log.first_use import IN_USE_SINCE, FirstUse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
@@ -402,8 +402,7 @@ class LogDir:
     def find_set_aside(self, now_ms: int) -> list[SetAsideLog]:
         """List what was set aside SET_ASIDE_MS ago, in any thread. Raises OSError."""
         due = []
-        for name in self.directory.children():
-            partition, kind = parse(name)
+        for name, partition, kind in find_logs(self.directory.children()):
             if kind is Kind.SET_ASIDE:
                 log = read_if_over(self.directory.child(name), self.path, partition, now_ms)
                 due += [] if log is None else [log]

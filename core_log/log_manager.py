@@ -92,16 +92,18 @@ class Removal:
     directories: Sequence[tuple[LogDir, str]]
 
     def run(self) -> None:
-        """Remove them, in any thread. A failure is logged.
+        """Remove them, in any thread. A failure is logged, and the others go.
 
         The files of deleted logs go before their directories: on a full disk they make the room
         for the checkpoints that are written before a directory goes.
         """
         for log_dir, files in self.files:
             names = [name for of_dir, name in self.directories if of_dir is log_dir]
-            with _log_failure(log_dir):
-                for directory, name in files:
+            for directory, name in files:
+                with _log_failure(log_dir):
                     directory.remove(name)
+
+            with _log_failure(log_dir):
                 log_dir.sync_names()
 
                 # Make room, write the checkpoints, and only then remove the directories. Those that

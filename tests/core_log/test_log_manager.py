@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable
@@ -381,6 +382,27 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
     append(manager, A0)
     assert log.log_end_offset == 201
     manager.close()
+
+
+def test_file_that_cannot_be_removed_keeps_no_other(
+    memory: MemoryDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = loaded(memory, segment_bytes=80, retention_ms=10, file_delete_delay_ms=100)
+    append(manager, A0, 3)
+    assert manager.delete_old_segments({A0: 3}, T0 + 11) == 3
+    flush(manager.logs[A0])
+    kept = f"{0:020}.log.deleted"
+    remove = MemoryDirectory.remove
+
+    def remove_others(directory: MemoryDirectory, name: str) -> None:
+        if name == kept:
+            raise OSError(errno.EMFILE, "Too many open files", name)
+        remove(directory, name)
+
+    monkeypatch.setattr(MemoryDirectory, "remove", remove_others)
+    manager.tick(T0 + 111)
+    deleted = [name for name in manager.logs[A0].directory.files() if name.endswith(".deleted")]
+    assert deleted == [kept]
 
 
 def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirectory) -> None:

@@ -107,6 +107,15 @@ def test_what_was_set_aside_is_removed_after_its_time(memory: MemoryDirectory) -
     assert memory.children() == ["t-0"]
 
 
+def test_directory_of_somebody_else_keeps_nothing_that_was_set_aside(
+    memory: MemoryDirectory,
+) -> None:
+    logs = with_one_set_aside(memory)
+    memory.child("backup")
+    remove_due(logs, NOW_MS + SET_ASIDE_MS)
+    assert memory.children() == ["backup"]
+
+
 def test_what_has_no_readable_time_gets_all_of_it(memory: MemoryDirectory) -> None:
     logs = with_one_set_aside(memory)
     (name,) = memory.children()

@@ -20,7 +20,7 @@ from clients.command_line.output import Failure, Target, target_options
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from core_log.checkpoint import CheckpointError, decode_offsets
-from core_log.directory_name import DirectoryNameError, Kind, parse
+from core_log.directory_name import Kind, find_logs
 from core_log.meta_properties import META_PROPERTIES, InconsistentMetaProperties, MetaProperties
 from core_log.segments.file_name import LOG
 from protocol.errors import ApiError, ErrorCode
@@ -185,17 +185,11 @@ def list_partitions(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartiti
     Left out are partitions that are being deleted or moved here, and other directories. A log that
     was set aside is listed under the topic of its directory's name.
     """
-    partitions = []
-
-    # Other names may be there, such as `lost+found`.
-    for name in directory.children():
-        try:
-            topic_partition, kind = parse(name)
-        except DirectoryNameError:
-            continue
-        if kind in (Kind.CURRENT, Kind.SET_ASIDE):
-            partitions.append((topic_partition, name))
-    yield from sorted(partitions)
+    yield from sorted(
+        (topic_partition, name)
+        for name, topic_partition, kind in find_logs(directory.children())
+        if kind in (Kind.CURRENT, Kind.SET_ASIDE)
+    )
 
 
 def read_offsets(directory: ReadOnlyDirectory, name: str) -> dict[TopicPartition, int]:
