@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 from kgroup.testing.simulation.world import World
 
@@ -61,3 +63,32 @@ def test_a_killed_process_runs_no_finally_and_a_paused_one_is_late() -> None:
         assert said == [("paused", 6)]
 
     world.run(live())
+
+
+def test_nothing_outlives_a_story_that_ends_in_the_middle() -> None:
+    """Last words may begin tasks, which would otherwise wait in a loop of the thread for ever."""
+
+    def live() -> weakref.ref[World]:
+        world = World(1)
+
+        async def close() -> None:
+            await asyncio.sleep(world.now)
+
+        async def close_in_the_end() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                await asyncio.gather(close(), close())
+
+        world.process("a").spawn(close_in_the_end())
+        world.run(asyncio.sleep(1))
+        return weakref.ref(world)
+
+    asyncio.set_event_loop(loop_of_the_thread := asyncio.new_event_loop())
+    try:
+        ended = live()
+        gc.collect()
+        assert ended() is None
+    finally:
+        loop_of_the_thread.close()
+        asyncio.set_event_loop(None)

@@ -222,7 +222,9 @@ class World:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never began
                 for process in self.processes:
-                    process.loop.bury()
+                    # What its last words begin is its own, and not a loop's that outlives it.
+                    with self.within(process):
+                        process.loop.bury()
                 for let_go in self.at_end:
                     let_go()
                 self.processes.clear()
