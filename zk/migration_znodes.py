@@ -109,6 +109,11 @@ class GroupMigration:
     proven: tuple[str, ...] | None = None
     extra: Extra = attrs.field(factory=dict)
 
+    @property
+    def is_over(self) -> bool:
+        """True if it was finalized or rolled back: members use one store."""
+        return not self.mode.is_dual
+
     @staticmethod
     def path(group: str) -> str:
         return f"/kgroup/migrations/{group}"

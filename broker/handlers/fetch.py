@@ -15,6 +15,7 @@ message.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -30,6 +31,7 @@ from broker.network.dispatch import FetchedParts, Outcome
 from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_PAUSE_MS,
+    CONVERSION_S,
     CONVERSION_TIMEOUT_MS,
     LED_BYTES,
     Conversion,
@@ -553,12 +555,14 @@ def _read_partition(
     try:
         partition = replicas.partition(topic_partition)
         offset = reader.offset_of(partition, partition_request)
-        # A hard limit cuts the first batch afterwards.
+        # A hard limit cuts the first batch afterwards. What nothing is left for is not converted
+        # first, and then cut to nothing (fault strangers-111, was: old.hard_limits).
+        cuts_first = old is not None and old.hard_limits and left > 0
         result = replicas.read(
             topic_partition,
             offset,
             min(partition_request.partition_max_bytes, left),
-            min_one=is_first or (old is not None and old.hard_limits),
+            min_one=is_first or cuts_first,
             current_leader_epoch=partition_request.current_leader_epoch,
             last_fetched_epoch=partition_request.last_fetched_epoch,
             replica_id=reader.request.replica_id,
@@ -641,7 +645,7 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
 
     # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
-    if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
+    if size <= AT_ONCE_BYTES and not any(conversion.is_compressed() for conversion in conversions):
         return respond(_convert_parts(parts, old, None))
 
     held_bytes = sum(conversion.held_bytes for conversion in conversions)
@@ -677,19 +681,35 @@ class _Converted:
 
 
 def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Converted:
+    """Convert one part at least, and no more when the time is up: the others are asked for again.
+
+    A thread that one request keeps busy is no other reader's, nor a producer's.
+    """
     converted = []
     barren = {}
+    # On the loop no more is read than was converted there.
+    led_bytes = 0 if hold is None else LED_BYTES
+    until = time.monotonic() + CONVERSION_S
+    is_over = False
     for topic_partition, part in parts:
-        made = _converted(part, old.deferred.executor, hold)
-        converted.append((topic_partition, made))
         records = part.records
+        if not isinstance(records, Conversion):
+            converted.append((topic_partition, part))
+            continue
+        if is_over:
+            converted.append((topic_partition, _without_conversion(part)))
+            continue
+
+        made = _converted(part, records, old.deferred.executor, hold)
+        converted.append((topic_partition, made))
         # Nothing was cut off: there is nothing in it for the reader.
-        is_empty = isinstance(records, Conversion) and records.limit > 0 and made.records == b""
-        if is_empty and not made.error_code:
-            # On the loop no more is read than was converted there.
-            led_bytes = 0 if hold is None else LED_BYTES
-            behind = records.offset_behind(part.high_watermark, led_bytes)
+        if records.limit > 0 and made.records == b"" and not made.error_code:
+            behind, read_bytes = records.offset_behind(part.high_watermark, led_bytes)
+            # Of a thousand partitions each had as much (fault strangers-109).
+            led_bytes -= read_bytes
             barren[topic_partition] = records.fetch_offset, behind
+        # Or all is late, each time that it is asked for (fault strangers-110, was: False).
+        is_over = time.monotonic() >= until
     return _Converted(converted, barren)
 
 
@@ -722,12 +742,10 @@ def _without_conversion(part: FetchResponsePartition) -> FetchResponsePartition:
 
 
 def _converted(
-    part: FetchResponsePartition, executor: Executor, hold: Hold | None
+    part: FetchResponsePartition, conversion: Conversion, executor: Executor, hold: Hold | None
 ) -> FetchResponsePartition:
-    if not isinstance(part.records, Conversion):
-        return part
     try:
-        records = part.records.begin(executor, hold)
+        records = conversion.begin(executor, hold)
     except (NoOlderForm, CompressionUnavailable):
         return partition_error(part.partition_index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     except CorruptRecord:

@@ -33,7 +33,9 @@ PIECE_BYTES = 128 * 1024
 AT_ONCE_BYTES = 32 * 1024
 """Uncompressed records of one request are converted on the event loop up to this size."""
 LED_BYTES = 1024 * 1024
-"""So many bytes are looked through for a message when a range has none."""
+"""So many bytes are looked through for a message when ranges of a request have none."""
+CONVERSION_S = 1.0
+"""Time after which a thread begins with no other range of a request."""
 CONVERSION_TIMEOUT_MS = 30_000
 CONVERSION_PAUSE_MS = 500
 """Time that a reader waits while others hold too much; then it has nothing, and asks again."""
@@ -110,8 +112,6 @@ class Conversion:
     fetch_offset: int
     limit: int
     hard: bool
-    at_once: bool
-    """True if the event loop may convert it: the range is small, and nothing in it compressed."""
     largest_batch: int = 0
     """Bytes of the largest batch that the topic takes."""
 
@@ -124,6 +124,10 @@ class Conversion:
     def held_bytes(self) -> int:
         """About the most bytes that are held at once while it is sent."""
         return min(self.source.size, max(PIECE_BYTES, self.largest_batch))
+
+    def is_compressed(self) -> bool:
+        """Return whether more bytes may come out of the range, which is read for that."""
+        return has_compressed(self.source.read())
 
     def begin(self, executor: Executor, hold: Hold | None = None) -> bytes | ConvertedRange:
         """Convert the first piece. The rest, if there is any, is converted while it is sent.
@@ -153,11 +157,11 @@ class Conversion:
             return ConvertedRange(len(whole), whole, pieces, executor, hold)
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor, hold)
 
-    def offset_behind(self, high_watermark: int, led_bytes: int) -> int:
+    def offset_behind(self, high_watermark: int, led_bytes: int) -> tuple[int, int]:
         """Return the offset behind the range, of which nothing was converted, and markers after it.
 
         The heads of entries are read for that, up to `led_bytes` behind the range, and none of what
-        is not committed.
+        is not committed. The second number are the bytes behind the range that were looked through.
         """
         behind = self.fetch_offset
         position, end = self.source.start, self.source.start + self.source.size
@@ -173,7 +177,7 @@ class Conversion:
             if not (is_in_range or _is_marker(head)) or last_offset >= high_watermark:
                 break
             behind = max(behind, last_offset + 1)
-        return behind
+        return behind, max(0, position - end)
 
 
 def _last_offset(head: bytes) -> int:
@@ -207,10 +211,7 @@ def convert_for_old_reader(
 
     if is_readable:
         return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
-    at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
-    return Conversion(
-        source, magic, fetch_offset, max(limit, 0), hard, at_once, config.max_message_bytes
-    )
+    return Conversion(source, magic, fetch_offset, max(limit, 0), hard, config.max_message_bytes)
 
 
 def has_newer(source: FileRange, magic: int) -> bool:

@@ -20,8 +20,8 @@ from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import unknown_group
-from clients.resets.group_copy import is_migrated
-from groups.zookeeper.deletion import delete_group
+from clients.resets.group_copy import find_unfinished_migration, is_migrated
+from groups.zookeeper.deletion import check_empty, delete_group
 from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError
 from zk.znodes import ConsumerGroup
@@ -52,9 +52,10 @@ def command(
     """Delete GROUPS that have no members, with all their offsets.
 
     A group is deleted wherever the given addresses lead: at its coordinator, in ZooKeeper, or in
-    both. With --zookeeper alone, brokers keep their offsets. A group that has members in
-    ZooKeeper is deleted nowhere, because its coordinator cannot see them. Prints where each group
-    was deleted.
+    both. With --zookeeper alone, brokers keep their offsets. A group that one of them cannot
+    delete is deleted nowhere: it has members in ZooKeeper, which its coordinator cannot see, or at
+    its coordinator, or a migration of its offsets is in progress. Prints where each group was
+    deleted.
     """
     # A group that is named twice is deleted once.
     group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
@@ -115,35 +116,53 @@ async def delete_from_stores(
 ) -> tuple[list[str], list[Failure]]:
     """Return the stores that the group was deleted from, and the failures.
 
-    A store that does not know the group is in neither.
+    A store that does not know the group is in neither. Where one store cannot let go of the group,
+    neither does: its members may follow a migration, and go on from the offsets of either.
     """
-    stores: list[str] = []
-
-    # ZooKeeper first: a coordinator cannot see the members that register there.
+    has_migration = False
+    # A coordinator cannot see the members that register in ZooKeeper.
     if sessions.zk is not None:
         try:
+            # Its members may be in any two modes (fault strangers-108, was: None).
+            unfinished = await find_unfinished_migration(sessions, group_id)
+            if unfinished is not None:
+                return [], [unfinished]
             has_migration = await is_migrated(sessions, group_id)
-            if await delete_group(sessions.zk, group_id):
-                stores.append("zookeeper")
-                if has_migration:
-                    say(f"note: {group_id}: its migration is deleted with it", err=True)
-        # The group has, or may have, members in ZooKeeper. They need Kafka's offsets.
+            await check_empty(sessions.zk, group_id)
+        # It has, or may have, members in ZooKeeper. They need Kafka's offsets.
         except (ApiError, KgroupError, ZkError) as error:
-            return stores, [Failure.of(f"{group_id} in zookeeper", error)]
+            return [], [Failure.of(f"{group_id} in zookeeper", error)]
 
+    stores: list[str] = []
     if has_brokers:
-        try:
-            refusal: Exception | None = (await sessions.admin.delete_groups([group_id]))[group_id]
-        except KgroupError as error:
-            refusal = error
-
+        refusal = await _delete_at_coordinator(sessions, group_id)
         # GROUP_ID_NOT_FOUND is no failure: the group may be in ZooKeeper alone.
         if refusal is None:
             stores.append("kafka")
         elif not (isinstance(refusal, ApiError) and refusal.code is ErrorCode.GROUP_ID_NOT_FOUND):
-            if isinstance(refusal, ApiError) and refusal.code is ErrorCode.NON_EMPTY_GROUP:
-                text = f"group '{group_id}' has members at its coordinator: stop them"
-                refusal = ApiError(refusal.code, text)
-            return stores, [Failure.of(f"{group_id} in kafka", refusal)]
+            return [], [Failure.of(f"{group_id} in kafka", refusal)]
 
+    if sessions.zk is not None:
+        try:
+            # Kafka's offsets may stay, and then members must find them.
+            if await delete_group(sessions.zk, group_id, with_migration=has_brokers):
+                stores.insert(0, "zookeeper")
+        except (ApiError, KgroupError, ZkError) as error:
+            return stores, [Failure.of(f"{group_id} in zookeeper", error)]
+
+    if has_migration and has_brokers:
+        say(f"note: {group_id}: its migration is deleted with it", err=True)
+    elif has_migration:
+        say(f"note: {group_id}: its migration stays, as do its offsets in Kafka", err=True)
     return stores, []
+
+
+async def _delete_at_coordinator(sessions: Sessions, group_id: str) -> Exception | None:
+    try:
+        refusal = (await sessions.admin.delete_groups([group_id]))[group_id]
+    except KgroupError as error:
+        return error
+    if isinstance(refusal, ApiError) and refusal.code is ErrorCode.NON_EMPTY_GROUP:
+        text = f"group '{group_id}' has members at its coordinator: stop them"
+        return ApiError(refusal.code, text)
+    return refusal

@@ -30,7 +30,12 @@ from clients.kgroup.copy_group import (
 )
 from clients.kgroup.delete import delete_from_stores
 from clients.kgroup.reset import print_remarks
-from clients.resets.group_copy import current_offsets, is_migrated, read_source
+from clients.resets.group_copy import (
+    current_offsets,
+    find_unfinished_migration,
+    is_migrated,
+    read_source,
+)
 from clients.resets.journal import Journal
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_change import OffsetChange
@@ -95,6 +100,8 @@ async def _delete_source(
             failures.append(Failure(job.source, "OffsetsChanged", text))
         if reason := refusal(facts):
             failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
+        if unfinished := await find_unfinished_migration(sessions, job.source):
+            failures.append(unfinished)
         # Two things are done, and an interrupt ends the command between them (fault scale-C3).
         if interrupts.is_asked:
             text = f"group '{job.source}' is kept: the command was interrupted before"

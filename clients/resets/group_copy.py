@@ -1,5 +1,6 @@
 """Plan to give a group the offsets of another one, in the same cluster or in another."""
 
+import contextlib
 from collections.abc import Mapping
 
 import attrs
@@ -26,8 +27,10 @@ from clients.resets.reset_plan import (
 )
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.api import get_if_there
 from zk.consumer_znodes import ConsumerGroup
 from zk.migration_znodes import GroupMigration
+from zk.znode_json import ZnodeError
 
 
 async def read_source(sessions: Sessions, group_id: str) -> tuple[GroupFacts, list[Failure]]:
@@ -101,6 +104,28 @@ async def is_migrated(sessions: Sessions, group_id: str) -> bool:
         return False
     with from_zookeeper():
         return await sessions.zk.exists(GroupMigration.path(group_id)) is not None
+
+
+async def find_unfinished_migration(sessions: Sessions, group_id: str) -> Failure | None:
+    """Return why a group whose migration is in progress can be deleted nowhere, if it is.
+
+    Raises ZooKeeperError.
+    """
+    if sessions.zk is None or not ConsumerGroup.can_hold(group_id):
+        return None
+    path = GroupMigration.path(group_id)
+    with from_zookeeper():
+        node = await get_if_there(sessions.zk, path)
+
+    # What members cannot follow keeps nobody from deleting it.
+    with contextlib.suppress(ZnodeError):
+        if node is not None and not GroupMigration.decode(node[0], path).is_over:
+            text = (
+                f"the migration of group '{group_id}' is in progress: finalize it or roll it back "
+                "first (kgroup migrate)"
+            )
+            return Failure(group_id, "MigrationInProgress", text)
+    return None
 
 
 def _stores_of_copy(

@@ -23,10 +23,17 @@ from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner, ZnodeError
 MAX_PARTITION_DIGITS = 10  # of an int32
 
 
-async def delete_group(zk: ZkSession, group_id: str) -> bool:
+async def check_empty(zk: ZkSession, group_id: str) -> None:
+    """Raises ApiError(NON_EMPTY_GROUP) for a group that has members, ZkError."""
+    if ConsumerGroup.can_hold(group_id):
+        if await children_if_there(zk, ConsumerGroup.ids_path(group_id)):
+            raise _non_empty(group_id)
+
+
+async def delete_group(zk: ZkSession, group_id: str, *, with_migration: bool = True) -> bool:
     """Delete a group. Return whether it existed. Raises ApiError(NON_EMPTY_GROUP), ZkError.
 
-    Its migration is deleted too, unless somebody is working on it.
+    Its migration is deleted too, if that is wanted and nobody is working on it.
     """
     # `g/offsets` would be the offsets of another group, and a NUL ends the command for all.
     if not ConsumerGroup.can_hold(group_id):
@@ -45,13 +52,13 @@ async def delete_group(zk: ZkSession, group_id: str) -> bool:
                     await zk.delete_recursive(f"{path}/{name}")
             await _delete_if_there(zk, path)
         except NotEmpty:
-            text = f"group '{group_id}' has members in ZooKeeper: stop them"
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP, text) from None
+            raise _non_empty(group_id) from None
 
     # A member or a command below the migration keeps it: NotEmpty.
-    for migration_path in (MigrationPaths.members_path(group_id), GroupMigration.path(group_id)):
-        with contextlib.suppress(NotEmpty):
-            await _delete_if_there(zk, migration_path)
+    if with_migration:
+        for of_migration in (MigrationPaths.members_path(group_id), GroupMigration.path(group_id)):
+            with contextlib.suppress(NotEmpty):
+                await _delete_if_there(zk, of_migration)
     return exists
 
 
@@ -102,6 +109,11 @@ async def delete_offsets(
     for topic in sorted(topics):
         with contextlib.suppress(NotEmpty):
             await _delete_if_there(zk, ConsumerGroup.topic_offsets_path(group_id, topic))
+
+
+def _non_empty(group_id: str) -> ApiError:
+    text = f"group '{group_id}' has members in ZooKeeper: stop them"
+    return ApiError(ErrorCode.NON_EMPTY_GROUP, text)
 
 
 def _decode_offset(data: bytes | None, path: str) -> int | None:

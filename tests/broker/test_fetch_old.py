@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.handlers import fetch
 from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     PIECE_BYTES,
@@ -26,6 +27,7 @@ from tests.broker.fetch_requests import handle, parts, request
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch
 from tests.protocol.damaged_batches import resealed
 
+MARKER_BYTES = 78
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -380,15 +382,15 @@ async def test_errors_of_other_partitions_stay() -> None:
     ]
 
 
-def write_markers(replicas: Replicas, count: int) -> int:
+def write_markers(replicas: Replicas, count: int, topic_partition: TopicPartition = T0) -> int:
     """Write so many markers of transactions; return the offset behind them."""
-    log = replicas.manager.log(T0)
+    log = replicas.manager.log(topic_partition)
     markers = b"".join(
         resealed(encode_batch([(5, bytes(4), bytes(6), ())], base_offset=n), 21, b"\0\x30")
         for n in range(log.log_end_offset, log.log_end_offset + count)
     )
     end = log.append_follower(markers, now_ms=0)
-    replicas.manager.partition(T0).advance_high_watermark(NOW_MS)
+    replicas.manager.partition(topic_partition).advance_high_watermark(NOW_MS)
     return end
 
 
@@ -499,6 +501,53 @@ async def test_markers_of_transactions_are_passed_over_however_many() -> None:
     put(replicas, T0, batch(b"a"))
 
     assert [(r.offset, r.value) for r in decode_records(await led(replicas, 2))] == [(end, b"a")]
+
+
+# ---- many partitions
+
+
+def partitions(count: int) -> list[tuple[TopicPartition, int]]:
+    return [(TopicPartition("t", index), 0) for index in range(count)]
+
+
+@pytest.mark.fault("strangers-109")
+async def test_a_request_leads_over_no_more_markers_of_many_partitions_than_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch, "LED_BYTES", 100 * MARKER_BYTES)
+    replicas = kept(partitions=3)
+    for index in range(3):
+        write_markers(replicas, 1000, TopicPartition("t", index))
+
+    await ask(replicas, 3, *partitions(3), partition_max_bytes=200 * MARKER_BYTES)
+
+    # What is in the ranges that were asked for, and a hundred more of all together.
+    led = [replicas.manager.partition(tp).barren.behind(0) for tp, _ in partitions(3)]
+    assert led == [300, 200, 200]
+
+
+@pytest.mark.fault("strangers-110")
+async def test_when_the_time_is_up_the_other_partitions_are_for_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that is busy for longer keeps producers waiting, and the answer would be late."""
+    packed = encode_batch([(5, None, b"a", ())], codec=Codec.GZIP)
+    replicas = kept(packed, partitions=3)
+    monkeypatch.setattr(fetch, "CONVERSION_S", 0.0)
+    response = await ask(replicas, 2, *partitions(3))
+    assert [len(decode_records(sent(part))) for part in parts(response)] == [1, 0, 0]
+    assert {part.error_code for part in parts(response)} == {ErrorCode.NONE}
+
+
+@pytest.mark.fault("strangers-111")
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_what_the_response_has_no_room_for_is_not_converted(version: int) -> None:
+    replicas = kept(*large(4, Codec.GZIP), partitions=3)
+    first = replicas.manager.log(T0).size
+    outcome = start(replicas, version, *partitions(3), max_bytes=first)
+    response = await replicas.ended(outcome)
+    assert [len(sent(part)) > 0 for part in parts(response)] == [True, False, False]
+    assert [type(part.records) for part in parts(response)][1:] == [bytes, bytes]
 
 
 # ---- what conversions of all connections hold

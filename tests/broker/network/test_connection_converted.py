@@ -47,7 +47,7 @@ async def converting(
 ) -> AsyncIterator[tuple[Server, Client, Counted]]:
     """Serve a fetch whose response has the range in format 1, and then `others`."""
     with ThreadPoolExecutor(1) as threads:
-        begun = Conversion(source, 1, 0, source.size, False, False).begin(threads)
+        begun = Conversion(source, 1, 0, source.size, False).begin(threads)
         assert isinstance(begun, ConvertedRange)
         counted = Counted(begun.size, begun.first, begun.rest, threads)
         async with serving(files(counted, *others)) as server:

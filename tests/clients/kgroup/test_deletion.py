@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from clients.admin import Admin
+from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.command import main
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.broker import Site
 from tests.stage.cluster import DevCluster
+from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner
 
 TOPIC = "forgotten"
@@ -50,6 +52,14 @@ def write(cluster: DevCluster, path: str, data: bytes = b"") -> None:
             await zk.create(path, data, make_parents=True)
 
     asyncio.run(run())
+
+
+def is_there(cluster: DevCluster, path: str) -> bool:
+    async def run() -> bool:
+        async with cluster.zookeeper_session() as zk:
+            return await zk.exists(path) is not None
+
+    return asyncio.run(run())
 
 
 def list_committed(cluster: DevCluster, group: str) -> list[tuple[str, int, int]]:
@@ -139,13 +149,70 @@ def test_group_with_a_member_in_zookeeper_keeps_its_offsets_in_both(
     assert list_committed(cluster, group) == ALL
 
 
-def test_coordinator_that_is_not_reached_is_named_and_zookeeper_is_done(
+def test_coordinator_that_is_not_reached_is_named_and_nothing_is_deleted(
     cluster: DevCluster, group: str
 ) -> None:
     code, items, errors = envelope(cluster, "delete", group, "-b", NOWHERE, "--timeout", "5000")
-    assert (code, [i["store"] for i in items]) == (1, ["zookeeper"])
+    assert (code, items) == (1, [])
     assert [what for what, _ in errors] == [f"{group} in kafka"]
-    assert list_committed(cluster, group) == ALL[:2]
+    assert list_committed(cluster, group) == ALL
+
+
+def migrate(cluster: DevCluster, group: str, mode: OffsetMode, came_from: OffsetMode) -> str:
+    """Have a group on its way to Kafka. Return the path of its migration."""
+    kafka = OffsetStorage.KAFKA
+    migration = GroupMigration(
+        target=kafka, goal=kafka, mode=mode, came_from=came_from, epoch=2, started_at_ms=1
+    )
+    write(cluster, GroupMigration.path(group), migration.encode())
+    return GroupMigration.path(group)
+
+
+@pytest.mark.fault("strangers-107", needs_no_remedy="the order of the deletions")
+def test_group_with_a_member_at_the_coordinator_keeps_its_migration_and_both_its_stores(
+    cluster: DevCluster, group: str
+) -> None:
+    """Its members of old settings would begin anew, beside offsets in Kafka that stay."""
+    path = migrate(cluster, group, OffsetMode.KAFKA, OffsetMode.DUAL_KAFKA)
+
+    async def delete_beside_a_member() -> tuple[int, Any, list[tuple[str, str]]]:
+        settings = {
+            "group.id": group,
+            "membership": "coordinator",
+            "bootstrap.servers": cluster.address("bootstrap"),
+        }
+        async with ConsumerConnector(settings) as member:
+            streams = await member.create_message_streams({TOPIC: 1})
+            assert streams
+            return await asyncio.to_thread(envelope, cluster, "delete", group)
+
+    code, items, errors = asyncio.run(delete_beside_a_member())
+    assert (code, items, errors) == (1, [], [(f"{group} in kafka", "NON_EMPTY_GROUP")])
+    assert is_there(cluster, path)
+    assert is_there(cluster, ConsumerOffset.path(group, *P0))
+
+
+@pytest.mark.fault("strangers-108")
+def test_group_whose_migration_is_in_progress_is_deleted_nowhere(
+    cluster: DevCluster, group: str
+) -> None:
+    migrate(cluster, group, OffsetMode.DUAL_ZOOKEEPER, OffsetMode.ZOOKEEPER)
+    before = list_committed(cluster, group)
+    code, items, errors = envelope(cluster, "delete", group)
+    assert (code, items, errors) == (1, [], [(group, "MigrationInProgress")])
+    code, _, errors = envelope(cluster, "rename", group, f"{group}-new")
+    assert (code, errors) == (1, [(group, "MigrationInProgress")])
+    assert list_committed(cluster, group) == before
+
+
+def test_migration_stays_with_the_offsets_in_kafka(cluster: DevCluster, group: str) -> None:
+    path = migrate(cluster, group, OffsetMode.KAFKA, OffsetMode.DUAL_KAFKA)
+    told = cluster.run("kgroup", "delete", group, "-b", "")
+    assert told.returncode == 0
+    assert f"note: {group}: its migration stays, as do its offsets in Kafka" in told.stderr
+    assert is_there(cluster, path)
+    assert cluster.run("kgroup", "delete", group).returncode == 0
+    assert not is_there(cluster, path)
 
 
 def test_kafkas_spelling_deletes_with_the_coordinator_alone(
