@@ -15,7 +15,6 @@ message.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -689,7 +688,7 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
     barren = {}
     # On the loop no more is read than was converted there.
     led_bytes = 0 if hold is None else LED_BYTES
-    until = time.monotonic() + CONVERSION_S
+    until_s = old.deferred.monotonic_s() + CONVERSION_S
     is_over = False
     for topic_partition, part in parts:
         records = part.records
@@ -709,7 +708,7 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
             led_bytes -= read_bytes
             barren[topic_partition] = records.fetch_offset, behind
         # Or all is late, each time that it is asked for (fault strangers-110, was: False).
-        is_over = time.monotonic() >= until
+        is_over = old.deferred.monotonic_s() >= until_s
     return _Converted(converted, barren)
 
 

@@ -8,6 +8,7 @@ broker, and the handler returns a `Wait` for it. The threads are shared by all c
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Executor
 from functools import partial
@@ -88,7 +89,7 @@ class Deferred:
 
     `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
     `executor` has the threads, for which works wait in `line`. Long answers wait in `answers`.
-    `converted` bounds what conversions for old readers hold.
+    `converted` bounds what conversions for old readers hold. `monotonic_s` is the threads' clock.
     """
 
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -97,6 +98,7 @@ class Deferred:
     converted: ConvertedBytes = attrs.field(factory=ConvertedBytes)
     line: FairLine = attrs.field(factory=lambda: FairLine(THREADS, THREADS))
     answers: FairLine = attrs.field(factory=lambda: FairLine(LONG_ANSWERS, 1))
+    monotonic_s: Callable[[], float] = attrs.field(factory=lambda: time.monotonic)
     _longest: FairLine = attrs.field(
         factory=lambda: FairLine(LONGEST_ANSWERS, 1, most_bytes=LONGEST_WAITING)
     )

@@ -25,9 +25,9 @@ MAX_PARTITION_DIGITS = 10  # of an int32
 
 async def check_empty(zk: ZkSession, group_id: str) -> None:
     """Raises ApiError(NON_EMPTY_GROUP) for a group that has members, ZkError."""
-    if ConsumerGroup.can_hold(group_id):
-        if await children_if_there(zk, ConsumerGroup.ids_path(group_id)):
-            raise _non_empty(group_id)
+    ids_path = ConsumerGroup.ids_path(group_id)
+    if ConsumerGroup.can_hold(group_id) and await children_if_there(zk, ids_path):
+        raise _non_empty(group_id)
 
 
 async def delete_group(zk: ZkSession, group_id: str, *, with_migration: bool = True) -> bool:
