@@ -542,12 +542,19 @@ async def test_when_the_time_is_up_the_other_partitions_are_for_the_next_request
 @pytest.mark.fault("strangers-111")
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_what_the_response_has_no_room_for_is_not_converted(version: int) -> None:
-    replicas = kept(*large(4, Codec.GZIP), partitions=3)
-    first = replicas.manager.log(T0).size
-    outcome = start(replicas, version, *partitions(3), max_bytes=first)
-    response = await replicas.ended(outcome)
-    assert [len(sent(part)) > 0 for part in parts(response)] == [True, False, False]
-    assert [type(part.records) for part in parts(response)][1:] == [bytes, bytes]
+    replicas = kept(partitions=2, message_format_version="0.9.0")
+    put(replicas, T0, old(0, b"a", magic=0))
+    newer = encode_batch([(5, None, b"b", ())], codec=Codec.GZIP)
+    replicas.manager.log(T1).append_follower(newer, now_ms=0)
+    replicas.manager.partition(T1).advance_high_watermark(NOW_MS)
+    room = replicas.manager.log(T0).size
+
+    outcome = start(replicas, version, (T0, 0), (T1, 0), max_bytes=room)
+
+    # Nobody waits for a thread.
+    assert isinstance(outcome, FetchResponse)
+    assert [sent(part) for part in parts(outcome)] == [old(0, b"a", magic=0), b""]
+    assert isinstance(start(replicas, version, (T0, 0), (T1, 0), max_bytes=room + 1), Wait)
 
 
 # ---- what conversions of all connections hold
