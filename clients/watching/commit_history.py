@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
+from clients.admin.descriptions import ListedOffset
 from clients.groups.recorded_groups import RecordedOffset, VisibleRecord, time_of_commit
 from clients.groups.unowned_partitions import Consumed
 from groups.coordinator.subscriptions import CONSUMER, topics_of
@@ -18,6 +19,10 @@ from offsets.records import NO_TIMESTAMP, CommittedOffset, GroupMetadata, Offset
 from protocol.consumer_protocol import decode_assignment
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
+
+
+NEAR_MS = 1000
+"""Age of a commit at a look at which the log's end still counts as that of the commit's time."""
 
 
 class Commit(NamedTuple):
@@ -64,6 +69,31 @@ def with_end(commit: Commit, before: int | None, after: int | None) -> Commit:
     # last ones least, so that no lag ever only grows (fault strangers-98, was: after).
     end_offset = after if is_told else None
     return commit._replace(end_offset=end_offset)
+
+
+def choose_end(
+    commit: Commit, listed: ListedOffset | None, bounds: tuple[int, int], now_ms: int
+) -> int | None:
+    """Return the end of the log at a commit; None if it is not known.
+
+    `listed` is the first record later than the commit, if it could be looked up. `bounds` are the
+    ends at the look before the commit, and at this one, which is at `now_ms`.
+    """
+    before, after = bounds
+    if listed is None:
+        # What was written since is no lag of the commit (fault strangers-113, was: after).
+        return None
+
+    # Clocks differ a little: what was there may seem to have come after the commit.
+    is_near = commit.at_ms >= now_ms - NEAR_MS
+    unless_told = after if is_near else None
+    if listed.offset < 0:
+        return after
+    # Producers set the times.
+    is_within = max(before, commit.offset or 0) <= listed.offset <= after
+    if listed.timestamp_ms > now_ms or not is_within or (is_near and listed.offset == before):
+        return unless_told
+    return listed.offset
 
 
 class Owner(NamedTuple):

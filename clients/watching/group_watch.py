@@ -30,6 +30,7 @@ from clients.paced import paced
 from clients.watching.commit_history import (
     Commit,
     CommitCollector,
+    choose_end,
     commits_between,
     consumed_by,
     with_end,
@@ -42,8 +43,6 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkError
 
 MAX_REQUESTS_PER_SECOND = 200
-NEAR_MS = 1000
-"""Age of a commit at a look at which the log's end still counts as that of the commit's time."""
 MOST_ROUNDS = 10
 """Times that are looked up in one partition at a look, at most."""
 
@@ -184,7 +183,7 @@ class GroupWatch:
         for index in last.values():
             commit = commits[index]
             listed = found.get((commit.topic_partition, commit.at_ms + 1))
-            end = _choose_end(commit, listed, bounds[commit.topic_partition], now_ms)
+            end = choose_end(commit, listed, bounds[commit.topic_partition], now_ms)
             with_ends[index] = commit._replace(end_offset=end)
         return with_ends
 
@@ -338,30 +337,6 @@ class GroupWatch:
         self.group_read_at_ms[group_id] = read_at_ms
         offsets_before = before.offsets if before else None
         self._collector.add(commits_between(group_id, offsets_before, own, read_at_ms))
-
-
-def _choose_end(
-    commit: Commit, listed: ListedOffset | None, bounds: tuple[int, int], now_ms: int
-) -> int | None:
-    """Return the end of the log at a commit; None if it is not known.
-
-    `listed` is the first record later than the commit, if it could be looked up. `bounds` are the
-    ends at the look before the commit, and at this one, which is at `now_ms`.
-    """
-    before, after = bounds
-    # Clocks differ a little: what was there may seem to have come after the commit.
-    is_near = commit.at_ms >= now_ms - NEAR_MS
-    unless_told = after if is_near else None
-
-    if listed is None:
-        return unless_told
-    if listed.offset < 0:
-        return after
-    # Producers set the times.
-    is_within = max(before, commit.offset or 0) <= listed.offset <= after
-    if listed.timestamp_ms > now_ms or not is_within or (is_near and listed.offset == before):
-        return unless_told
-    return listed.offset
 
 
 def _unrecorded(

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
+from clients.admin.descriptions import ListedOffset
 from clients.groups.group_facts import LogOffsets
-from clients.watching.commit_history import Commit, with_end
+from clients.watching.commit_history import Commit, choose_end, with_end
 from clients.watching.history import with_ends
 from protocol.api_key import ApiKey
 from protocol.messages.list_offsets import (
@@ -101,3 +102,32 @@ def test_two_looks_tell_the_end_of_a_log_that_did_not_grow_between_them(
 ) -> None:
     commit = Commit(2_000, "g", "t", 0, offset)
     assert with_end(commit, before, after).end_offset == end
+
+
+@pytest.mark.fault("strangers-113")
+@pytest.mark.parametrize("at_ms", [1_000, 9_990])
+def test_what_was_not_looked_up_is_not_known_however_near(at_ms: int) -> None:
+    """With the end of the look a lag seems to fall, where the next one is looked up exactly."""
+    commit = Commit(at_ms, "g", "t", 0, 90)
+    assert choose_end(commit, None, (100, 120), now_ms=10_000) is None
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "listed", "end"),
+    [
+        (1_000, (105, 1_001), 105),
+        # Nothing came later.
+        (1_000, (-1, -1), 120),
+        # Producers set the times.
+        (1_000, (99, 1_001), None),
+        (1_000, (105, 99_999), None),
+        # Clocks differ a little.
+        (9_990, (100, 9_991), 120),
+    ],
+)
+def test_the_end_at_a_commit_is_chosen_within_what_two_looks_have_seen(
+    at_ms: int, listed: tuple[int, int], end: int | None
+) -> None:
+    offset, timestamp_ms = listed
+    found = ListedOffset(offset, timestamp_ms, leader_epoch=0)
+    assert choose_end(Commit(at_ms, "g", "t", 0, 90), found, (100, 120), now_ms=10_000) == end
