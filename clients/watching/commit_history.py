@@ -20,7 +20,6 @@ from protocol.consumer_protocol import decode_assignment
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
-
 NEAR_MS = 1000
 """Age of a commit at a look at which the log's end still counts as that of the commit's time."""
 
