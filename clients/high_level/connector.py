@@ -130,7 +130,7 @@ class ConsumerConnector:
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
             entitled=self._side.may_commit,
-            explain_loss=self._side.explain_loss,
+            explain_loss=self._explain_loss,
         )
 
         # ---- from joining on
@@ -255,7 +255,8 @@ class ConsumerConnector:
         A message counts as consumed when the next one of its stream is asked for. Only with
         `offsets` can a group go back. Raises CommitFailed after offsets.commit.max.retries
         repetitions, offsets.channel.backoff.ms apart, and for a partition that we do not own;
-        ValueError for a negative offset.
+        once if messages were consumed and not committed of partitions that were lost, or that were
+        ours at `shutdown`; ValueError for a negative offset.
         """
         if offsets is not None:
             check_offsets(offsets)
@@ -417,6 +418,7 @@ class ConsumerConnector:
 
     async def _shut_down(self) -> None:
         # First the streams, so that nothing is handed out after the last commit.
+        self._delivery.is_closing = True
         for stream in self._delivery.streams:
             stream.end()
 
@@ -431,6 +433,9 @@ class ConsumerConnector:
             await self._side.close()
         finally:
             await self._cluster.close()
+
+    def _explain_loss(self) -> str:
+        return "it was shut down" if self._closing else self._side.explain_loss()
 
     async def _start(self) -> None:
         self._own_loop.check()

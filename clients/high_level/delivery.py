@@ -82,6 +82,8 @@ class StreamDelivery:
     listener: ConsumerRebalanceListener | None = None
     entitled: Callable[[], bool] = lambda: True
     paused: bool = False
+    is_closing: bool = False
+    """True once the connector leaves: no later generation owns what it drops."""
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
     _unfetched: set[TopicPartition] = attrs.field(factory=set)
     """Partitions whose feeds are open, and are fetched when the listener has been told of them."""
@@ -104,9 +106,12 @@ class StreamDelivery:
     async def forget(self, partitions: Partitions) -> None:
         """Drop the positions when no commit of them is in flight."""
         async with self._committing:
-            for partition in partitions:
-                self._feeds.pop(partition, None)
+            dropped = [self._feeds.pop(p) for p in partitions if p in self._feeds]
             self._unfetched -= partitions
+        # Whoever commits afterwards hears that it is too late (fault strangers-114, was: set()).
+        uncommitted = {feed.partition for feed in dropped if feed.has_uncommitted}
+        if self.is_closing:
+            self._lost |= uncommitted
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Give each partition a new feed, to another stream, at its old position."""
@@ -311,7 +316,8 @@ class StreamDelivery:
         """Commit these offsets, or all positions (`only`: of these partitions), with retries.
 
         Raises CommitFailed, also if some of `offsets` are for partitions that we do not own, and
-        once if partitions were lost of which messages were consumed and not committed; ValueError.
+        once if partitions were lost of which messages were consumed and not committed, or if the
+        connector was shut down with such partitions; ValueError.
         """
         foreign: set[TopicPartition] = set()
         wanted = only

@@ -4,9 +4,15 @@ import asyncio
 
 import pytest
 
+from clients.high_level.connector import ConsumerConnector
 from offsets.store_errors import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.clients.high_level.connector.topic_stage import TopicStage, drain, open_streams
+from tests.clients.high_level.connector.topic_stage import (
+    SILENCE_MS,
+    TopicStage,
+    drain,
+    open_streams,
+)
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import until, until_equal
 
@@ -33,6 +39,43 @@ def test_without_auto_commit_nothing_is_committed_even_at_the_end(dev_cluster: D
             (stream,) = (await open_streams(connector, {"manual": 1}))["manual"]
             assert len(await drain(stream, count=10)) == 10
         assert await stage.committed() == {}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.fault("strangers-114")
+@pytest.mark.parametrize("membership", ["zookeeper", "coordinator"])
+def test_a_commit_after_the_shutdown_fails_once_if_anything_was_left(
+    dev_cluster: DevCluster, membership: str
+) -> None:
+    """A worker whose connector another task has closed would think that it has committed."""
+    topic = f"late-{membership}"
+    stage = TopicStage(dev_cluster, topic, partitions=1)
+    at = "zookeeper.connect" if membership == "zookeeper" else "bootstrap.servers"
+    common = {
+        at: dev_cluster.address("zookeeper" if membership == "zookeeper" else "bootstrap"),
+        "membership": membership,
+        "group.id": topic,
+        "auto.offset.reset": "smallest",
+        "consumer.timeout.ms": SILENCE_MS,
+    }
+
+    async def commit_late(count: int, **settings: bool) -> str:
+        async with ConsumerConnector(common | settings) as connector:
+            (stream,) = (await open_streams(connector, {topic: 1}))[topic]
+            await drain(stream, count=count)
+        try:
+            await connector.commit_offsets()
+        except CommitFailed as error:
+            await connector.commit_offsets()
+            return str(error)
+        return ""
+
+    async def scene() -> None:
+        await stage.produce(10)
+        assert "it was shut down" in await commit_late(5, auto_commit_enable=False)
+        assert await commit_late(5) == ""
+        assert await commit_late(0, auto_commit_enable=False) == ""
 
     asyncio.run(scene())
 
