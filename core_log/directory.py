@@ -89,11 +89,14 @@ class ReadableDirectory:
 class LogDirectory(ReadableDirectory):
     """The real Directory, at an absolute path (KAFKA-5759).
 
-    It is created if it is missing, unless `create` is False.
+    It is created if it is missing, unless `create` is False. Links in the path are followed, unless
+    `resolve` is False.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
-        self.path = os.path.realpath(path)
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = True, resolve: bool = True
+    ) -> None:
+        self.path = os.path.realpath(path) if resolve else os.path.abspath(path)
         # `fsync_dir` syncs a new name in its parent, too.
         self._name_is_new = not os.path.isdir(self.path)
         if create:
@@ -102,7 +105,9 @@ class LogDirectory(ReadableDirectory):
 
     def child(self, name: str) -> LogDirectory:
         """Return the directory of that name in it. It is created if there is none."""
-        return LogDirectory(self._path_of(name))
+        # A link is renamed, and not what it leads to.
+        # (fault strangers-115, was: LogDirectory(self._path_of(name)))
+        return LogDirectory(self._path_of(name), resolve=False)
 
     @off_loop
     def rename_to(self, name: str) -> None:
@@ -119,9 +124,12 @@ class LogDirectory(ReadableDirectory):
 
     @off_loop
     def remove_child(self, name: str) -> None:
-        """Remove a directory and all in it. Nothing happens if there is none."""
-        if os.path.isdir(self._path_of(name)):
-            shutil.rmtree(self._path_of(name))
+        """Remove a directory and all in it, and a link to it. Nothing happens if there is none."""
+        path = self._path_of(name)
+        if os.path.isdir(path):
+            shutil.rmtree(os.path.realpath(path))
+        if os.path.islink(path):
+            os.unlink(path)
 
     def open_segment(self, name: str) -> SegmentFile:
         """Open a file. It is created if there is none."""

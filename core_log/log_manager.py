@@ -17,6 +17,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -43,6 +44,8 @@ from protocol.topic_partition import TopicPartition
 
 # Least time between two lines that say how far loading is.
 PROGRESS_MS = 2000
+REMOVAL_RETRY_MS = 60_000
+"""Time after which what could not be removed is tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +87,17 @@ class TakenOut:
         self.sync()
 
 
-@frozen
+@attrs.define(eq=False)
 class Removal:
-    """Files of deleted segments and directories of deleted logs that are due for removal."""
+    """Files of deleted segments and directories of deleted logs that are due for removal.
+
+    What failed is there after `run`.
+    """
 
     files: Sequence[tuple[LogDir, Sequence[tuple[Directory, str]]]]
     directories: Sequence[tuple[LogDir, str]]
+    failed_files: list[tuple[LogDir, Directory, str]] = attrs.field(factory=list)
+    failed_directories: list[tuple[LogDir, str]] = attrs.field(factory=list)
 
     def run(self) -> None:
         """Remove them, in any thread. A failure is logged, and the others go.
@@ -98,21 +106,36 @@ class Removal:
         for the checkpoints that are written before a directory goes.
         """
         for log_dir, files in self.files:
-            names = [name for of_dir, name in self.directories if of_dir is log_dir]
             for directory, name in files:
-                with _log_failure(log_dir):
-                    directory.remove(name)
+                if not _succeeds(log_dir, partial(directory.remove, name)):
+                    self.failed_files.append((log_dir, directory, name))
 
-            with _log_failure(log_dir):
-                log_dir.sync_names()
+            names = [name for of_dir, name in self.directories if of_dir is log_dir]
+            removed = set(self._remove_directories(log_dir, names))
+            self.failed_directories.extend((log_dir, name) for name in names if name not in removed)
 
-                # Make room, write the checkpoints, and only then remove the directories. Those that
-                # are gone already are left out: `child` would create them.
-                for name in set(names).intersection(log_dir.directory.children() if names else ()):
-                    _delete_files(log_dir.directory.child(name))
-                log_dir.sync_names_and_checkpoints()
-                for name in names:
-                    log_dir.directory.remove_child(name)
+    def _remove_directories(self, log_dir: LogDir, names: Sequence[str]) -> list[str]:
+        """Return those that are gone."""
+        emptied: list[str] = []
+        with _log_failure(log_dir):
+            log_dir.sync_names()
+
+            # Make room, write the checkpoints, and only then remove the directories. Those that
+            # are gone already are left out: `child` would create them.
+            there = log_dir.directory.children() if names else []
+            emptied += [
+                name
+                for name in names
+                if name not in there
+                or _succeeds(log_dir, partial(_delete_files, log_dir.directory.child(name)))
+            ]
+            log_dir.sync_names_and_checkpoints()
+            return [
+                name
+                for name in emptied
+                if _succeeds(log_dir, partial(log_dir.directory.remove_child, name))
+            ]
+        return []
 
 
 class LogManager:
@@ -150,6 +173,7 @@ class LogManager:
         self._offline_logs: dict[TopicPartition, str] = {}
         # When each directory of a deleted log is due, by the clock for intervals.
         self._deletions: list[tuple[int, LogDir, str]] = []
+        self._files_left: list[tuple[int, LogDir, Directory, str]] = []
         # For `load` alone: future logs to open last, and what workers recover.
         self._stored_futures: list[tuple[LogDir, StoredLog]] = []
         self._recoveries: dict[str, Callable[[], RecoveryDone | None]] = {}
@@ -200,6 +224,7 @@ class LogManager:
         self.offline_dirs[log_dir.path] = str(error)
         # The next start finds the directories of deleted logs by their names.
         self._deletions = [entry for entry in self._deletions if entry[1] is not log_dir]
+        self._files_left = [entry for entry in self._files_left if entry[1] is not log_dir]
 
         log_dir.fail()
         for topic_partition in log_dir.logs:
@@ -434,9 +459,9 @@ class LogManager:
     def remove_set_aside(self, removed: Sequence[SetAsideLog]) -> None:
         """Remove logs that were set aside, in any thread."""
         for log_dir in self.dirs:
-            with _log_failure(log_dir):
-                for log in removed:
-                    if log.path == log_dir.path:
+            for log in removed:
+                if log.path == log_dir.path:
+                    with _log_failure(log_dir):
                         log_dir.remove_set_aside(log)
 
     def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
@@ -446,7 +471,9 @@ class LogManager:
 
     def tick(self, monotonic_ms: int) -> None:
         """Remove the deleted files that are due, at once."""
-        self.begin_tick(monotonic_ms).run()
+        removal = self.begin_tick(monotonic_ms)
+        removal.run()
+        self.end_tick(removal, monotonic_ms)
 
     def begin_tick(self, monotonic_ms: int) -> Removal:
         """Take the deleted files that are due, to remove them off the loop.
@@ -455,8 +482,24 @@ class LogManager:
         """
         due = [entry for entry in self._deletions if entry[0] <= monotonic_ms]
         self._deletions = [entry for entry in self._deletions if entry[0] > monotonic_ms]
-        files = [(log_dir, log_dir.take_due_files(monotonic_ms)) for log_dir in self._dirs]
+        left = [entry for entry in self._files_left if entry[0] <= monotonic_ms]
+        self._files_left = [entry for entry in self._files_left if entry[0] > monotonic_ms]
+        files = [
+            (
+                log_dir,
+                log_dir.take_due_files(monotonic_ms)
+                + [(directory, name) for _, of_dir, directory, name in left if of_dir is log_dir],
+            )
+            for log_dir in self._dirs
+        ]
         return Removal(files, [(log_dir, name) for _, log_dir, name in due])
+
+    def end_tick(self, removal: Removal, monotonic_ms: int) -> None:
+        """Have what could not be removed tried again in a while."""
+        due_ms = monotonic_ms + REMOVAL_RETRY_MS
+        # Or it stays until the next start (fault strangers-116).
+        self._deletions += [(due_ms, *failed) for failed in removal.failed_directories]
+        self._files_left += [(due_ms, *failed) for failed in removal.failed_files]
 
     # Retention and producers
 
@@ -768,6 +811,14 @@ def _map_in_threads(threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
         return
     with ThreadPoolExecutor(threads) as pool:
         yield pool.map
+
+
+def _succeeds(log_dir: LogDir, work: Callable[[], None]) -> bool:
+    """Do it, and return True unless it fails, which is logged."""
+    with _log_failure(log_dir):
+        work()
+        return True
+    return False
 
 
 @contextlib.contextmanager

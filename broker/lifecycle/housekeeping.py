@@ -149,7 +149,9 @@ class Housekeeping:
                 self.flusher.start(partition)
 
     async def _delete_files(self) -> None:
-        await self._in_thread(self.logs.begin_tick(self.monotonic_ms()).run)
+        removal = self.logs.begin_tick(self.monotonic_ms())
+        await self._in_thread(removal.run)
+        self.logs.end_tick(removal, self.monotonic_ms())
 
     def _close_idle(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log import Log
 from core_log.log_dir import CLEAN_SHUTDOWN
-from core_log.log_manager import LogDirectoryError, LogManager
+from core_log.log_manager import REMOVAL_RETRY_MS, LogDirectoryError, LogManager
 from core_log.memory_directory import MemoryDirectory
 from core_log.meta_properties import MetaProperties
 from core_log.storage import Directory
@@ -384,25 +385,74 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
     manager.close()
 
 
-def test_file_that_cannot_be_removed_keeps_no_other(
-    memory: MemoryDirectory, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of files that cannot be removed."""
+    names: set[str] = set()
+    remove = MemoryDirectory.remove
+
+    def remove_others(directory: MemoryDirectory, name: str) -> None:
+        if name in names:
+            raise OSError(errno.EPERM, "Operation not permitted", name)
+        remove(directory, name)
+
+    monkeypatch.setattr(MemoryDirectory, "remove", remove_others)
+    return names
+
+
+def test_file_that_cannot_be_removed_keeps_no_other_and_is_tried_again(
+    memory: MemoryDirectory, stuck: set[str]
 ) -> None:
     manager = loaded(memory, segment_bytes=80, retention_ms=10, file_delete_delay_ms=100)
     append(manager, A0, 3)
     assert manager.delete_old_segments({A0: 3}, T0 + 11) == 3
     flush(manager.logs[A0])
-    kept = f"{0:020}.log.deleted"
-    remove = MemoryDirectory.remove
+    stuck.add(kept := f"{0:020}.log.deleted")
 
-    def remove_others(directory: MemoryDirectory, name: str) -> None:
-        if name == kept:
-            raise OSError(errno.EMFILE, "Too many open files", name)
-        remove(directory, name)
+    def deleted() -> list[str]:
+        return [name for name in manager.logs[A0].directory.files() if name.endswith(".deleted")]
 
-    monkeypatch.setattr(MemoryDirectory, "remove", remove_others)
     manager.tick(T0 + 111)
-    deleted = [name for name in manager.logs[A0].directory.files() if name.endswith(".deleted")]
-    assert deleted == [kept]
+    assert deleted() == [kept]
+    stuck.clear()
+    manager.tick(T0 + 111 + REMOVAL_RETRY_MS)
+    assert deleted() == []
+
+
+@pytest.mark.fault("strangers-116")
+def test_deleted_log_with_a_file_that_cannot_be_removed_keeps_no_other(
+    memory: MemoryDirectory, stuck: set[str]
+) -> None:
+    manager = loaded(memory, file_delete_delay_ms=100)
+    for topic_partition in (A0, A1, B0):
+        append(manager, topic_partition)
+        manager.delete(topic_partition)
+    (kept,) = (name for name in memory.children() if name.startswith("a-1."))
+    memory.child(kept).write_atomic("stuck", b"")
+    stuck.add("stuck")
+    manager.tick(T0 + 100)
+    assert memory.children() == [kept]
+    assert memory.child(kept).files() == ["stuck"]
+    stuck.clear()
+    manager.tick(T0 + 100 + REMOVAL_RETRY_MS)
+    assert memory.children() == []
+
+
+@pytest.mark.fault("strangers-115")
+def test_deleted_log_behind_a_link_is_gone_with_its_link(tmp_path: Path) -> None:
+    """An admin has moved one partition to another disk."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "other" / "a-0").mkdir()
+    (tmp_path / "logs" / "a-0").symlink_to(tmp_path / "other" / "a-0")
+    manager = loaded(LogDirectory(tmp_path / "logs"), file_delete_delay_ms=100)
+    append(manager, A0, 3)
+    assert "00000000000000000000.log" in os.listdir(tmp_path / "other" / "a-0")
+    manager.delete(A0)
+    manager.tick(T0 + 100)
+    manager.close()
+    assert os.listdir(tmp_path / "other") == []
+    assert not [name for name in os.listdir(tmp_path / "logs") if name.startswith("a-0")]
 
 
 def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirectory) -> None:

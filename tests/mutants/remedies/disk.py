@@ -74,9 +74,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "L1",
         "files go before there is room to write down that they do",
-        "core_log.log_manager:Removal.run",
-        "_delete_files(log_dir.directory.child(name))",
-        "pass",
+        "core_log.log_manager:Removal._remove_directories",
+        "partial(_delete_files, log_dir.directory.child(name))",
+        "int",
         "tests/core_log/test_disk_full.py",
     ),
     Remedy(
