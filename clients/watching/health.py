@@ -2,7 +2,8 @@
 
 The rules look at the commits of a window that ends with the last commit, so that a group that
 stopped long ago is judged as well. They are the table RULES: the first whose condition holds is the
-verdict. With fewer than three commits there is nothing to go by: it is UNKNOWN, and never OK.
+verdict. With fewer than three commits there is nothing to go by: it is UNKNOWN, and OK only where
+all is read and no other commits are to be expected.
 
 Source: Burrow, core/internal/evaluator.
 """
@@ -52,6 +53,15 @@ class Case:
     def count(self) -> int:
         """The number of commits."""
         return len(self.commits)
+
+    @property
+    def is_seen_when_it_moves(self) -> bool:
+        """True if no record tells of the last commit, but of its time: the next is another offset.
+
+        So it is in ZooKeeper, where members write what has changed, and where groups are asked.
+        """
+        # A partition where nothing comes never has more commits (fault strangers-117, was: False).
+        return self.commits[-1].place < 0 <= self.commits[-1].at_ms
 
     @property
     def span_ms(self) -> int:
@@ -170,6 +180,8 @@ RULES = (
         f"{REASONS[Position.BEYOND_LOG_END]}; {ADVICE}",
     ),
     Rule(lambda c: c.is_overtaken and (c.lag == 0 or c.count < MIN_COMMITS), WARN, OVERTAKEN),
+    # Nothing is left to consume, and no more commits are to come.
+    Rule(lambda c: c.lag == 0 and c.is_seen_when_it_moves, OK, "no lag"),
     Rule(
         lambda c: c.count < MIN_COMMITS,
         UNKNOWN,

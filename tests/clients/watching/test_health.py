@@ -75,6 +75,8 @@ NONE = [None] * 5
 ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("no member subscribes to it", {"lag": 9, "is_subscribed": False}, DROPPED, "no member"),
     ("nor has it a leader", {"lag": None, "is_subscribed": False}, DROPPED, "no member"),
+    ("all read, and seen when it moves", {"offsets": [3], "lags": [3], "lag": 0}, OK, "no lag"),
+    ("one behind", {"offsets": [3], "lags": [0], "lag": 1}, UNKNOWN, "1 of 3 commits"),
     ("no commit", {"offsets": [], "lags": []}, UNKNOWN, "it has no commit"),
     ("no leader", {"lag": None}, UNKNOWN, "could not be read"),
     ("beyond the log's end", {"lag": -1}, WARN, "its offset 5000 is beyond the log's end 4999: "),
@@ -139,6 +141,7 @@ def judge(given: dict[str, Any]) -> PartitionHealth:
 
 @pytest.mark.fault("strangers-2")
 @pytest.mark.fault("strangers-112")
+@pytest.mark.fault("strangers-117")
 @pytest.mark.parametrize(
     ("given", "status", "why"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
@@ -222,7 +225,7 @@ def test_partition_whose_first_unread_record_is_new_has_not_stopped() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_partition_with_few_commits_is_unknown_and_the_reason_says_what_to_do(count: int) -> None:
-    some = commits(GROWING, [0] * 5)[:count]
+    some = [c._replace(place=n) for n, c in enumerate(commits(GROWING, [0] * 5)[:count])]
     judged = judge_partition(some, LogOffsets(0, 1000 * count), 600_000)
     assert judged.status == UNKNOWN
     assert ("kgroup record" in judged.why) == (count > 0)
@@ -230,7 +233,7 @@ def test_partition_with_few_commits_is_unknown_and_the_reason_says_what_to_do(co
 
 def test_commits_before_the_window_do_not_count() -> None:
     judged = judge_partition(
-        commits(GROWING, [0] * 5), LogOffsets(0, 5000), 600_000, window_ms=150_000
+        commits(GROWING, [1] * 5), LogOffsets(0, 5001), 600_000, window_ms=150_000
     )
     assert (judged.status, judged.commits) == (UNKNOWN, 2)
 
