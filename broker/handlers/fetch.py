@@ -684,23 +684,22 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
 
     A thread that one request keeps busy is no other reader's, nor a producer's.
     """
-    converted = []
+    converted = [_without_conversion(part) for _, part in parts]
     barren = {}
+    # A reader asks in the same order each time, and the last parts would never have their turn
+    # (fault strangers-118, was: 0).
+    first = old.deferred.choose_first(len(parts))
     # On the loop no more is read than was converted there.
     led_bytes = 0 if hold is None else LED_BYTES
     until_s = old.deferred.monotonic_s() + CONVERSION_S
-    is_over = False
-    for topic_partition, part in parts:
+    for number in (*range(first, len(parts)), *range(first)):
+        topic_partition, part = parts[number]
         records = part.records
         if not isinstance(records, Conversion):
-            converted.append((topic_partition, part))
-            continue
-        if is_over:
-            converted.append((topic_partition, _without_conversion(part)))
             continue
 
         made = _converted(part, records, old.deferred.executor, hold)
-        converted.append((topic_partition, made))
+        converted[number] = made
         # Nothing was cut off: there is nothing in it for the reader.
         if records.limit > 0 and made.records == b"" and not made.error_code:
             behind, read_bytes = records.offset_behind(part.high_watermark, led_bytes)
@@ -709,7 +708,10 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
             barren[topic_partition] = records.fetch_offset, behind
         # Or all is late, each time that it is asked for (fault strangers-110, was: False).
         is_over = old.deferred.monotonic_s() >= until_s
-    return _Converted(converted, barren)
+        if is_over:
+            break
+    names = [topic_partition for topic_partition, _ in parts]
+    return _Converted(list(zip(names, converted, strict=True)), barren)
 
 
 def _respond_converted(

@@ -43,6 +43,8 @@ LONGEST_WAITING = 16
 ELEMENTS_A_TURN = 500
 """Elements that are made and encoded in one turn of the loop: some 5 ms."""
 
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+
 
 class LineFull(Exception):
     """Whoever waited for a place will not have one: too much waits."""
@@ -99,6 +101,7 @@ class Deferred:
     line: FairLine = attrs.field(factory=lambda: FairLine(THREADS, THREADS))
     answers: FairLine = attrs.field(factory=lambda: FairLine(LONG_ANSWERS, 1))
     monotonic_s: Callable[[], float] = attrs.field(factory=lambda: time.monotonic)
+    _chosen: int = 0
     _longest: FairLine = attrs.field(
         factory=lambda: FairLine(LONGEST_ANSWERS, 1, most_bytes=LONGEST_WAITING)
     )
@@ -230,6 +233,11 @@ class Deferred:
             return then(await self.in_thread(work, owner))
 
         return self.respond(run(), timeout_ms, late, only_asks=only_asks)
+
+    def choose_first(self, count: int) -> int:
+        """Choose who of so many is first: far from the last choices, so that each is soon."""
+        self._chosen += 1
+        return int(self._chosen * GOLDEN_RATIO % 1 * count)
 
     async def in_thread(self, work: Callable[[], T], owner: Owner = NOBODY) -> T:
         """Run `work` in a thread; return what it returns, or raise what it raises.
