@@ -316,7 +316,7 @@ def position_remarks(group_id: str, items: Collection[Item]) -> list[str]:
         texts.append(
             f"Warning: Consumer group '{group_id}' has committed {place}: "
             f"{first['topic']}-{first['partition']} at {first['current_offset']}, where the log is "
-            f"from {log}{more}; {REASONS[position]}: {ADVICE}."
+            f"from {log}{more}; {REASONS[position]}: {ADVICE[position]}."
         )
     return texts
 

@@ -52,7 +52,12 @@ REASONS = {
     Position.BELOW_LOG_START: "records were deleted unread",
     Position.BEYOND_LOG_END: "the log was truncated, or its topic made again",
 }
-ADVICE = "a consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it"
+_ELSEWHERE = "where its auto.offset.reset says, or where `kgroup reset` puts it"
+ADVICE = {
+    Position.BELOW_LOG_START: f"a consumer goes on {_ELSEWHERE}",
+    Position.BEYOND_LOG_END: "a consumer goes on where the log parts from what it read, if it "
+    f"committed with a leader epoch (KIP-320), and otherwise {_ELSEWHERE}",
+}
 """What to know of a commit that is out of range."""
 
 

@@ -154,7 +154,7 @@ class Rule(NamedTuple):
 
 OVERTAKEN = (
     "its offset {c.last_offset} is before the log's start {c.log.start}: "
-    f"{REASONS[Position.BELOW_LOG_START]}; {ADVICE}"
+    f"{REASONS[Position.BELOW_LOG_START]}; {ADVICE[Position.BELOW_LOG_START]}"
 )
 
 RULES = (
@@ -177,7 +177,7 @@ RULES = (
         lambda c: c.position is Position.BEYOND_LOG_END,
         WARN,
         "its offset {c.last_offset} is beyond the log's end {c.log.end}: "
-        f"{REASONS[Position.BEYOND_LOG_END]}; {ADVICE}",
+        f"{REASONS[Position.BEYOND_LOG_END]}; {ADVICE[Position.BEYOND_LOG_END]}",
     ),
     Rule(lambda c: c.is_overtaken and (c.lag == 0 or c.count < MIN_COMMITS), WARN, OVERTAKEN),
     # Nothing is left to consume, and no more commits are to come.

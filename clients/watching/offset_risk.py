@@ -58,7 +58,7 @@ def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
         return f"nothing is lost within {duration(within_ms)}"
     advice = {
         OVERTAKEN: f"{REASONS[Position.BELOW_LOG_START]}: raise retention.ms or retention.bytes",
-        BEYOND: f"{REASONS[Position.BEYOND_LOG_END]}: {ADVICE}",
+        BEYOND: f"{REASONS[Position.BEYOND_LOG_END]}: {ADVICE[Position.BEYOND_LOG_END]}",
         DELETED: "consume faster, or raise retention.ms of the topic",
         UNOWNED: WHY_UNOWNED,
         EXPIRES: "start a member, commit again, or raise offsets.retention.minutes",

@@ -160,13 +160,15 @@ def test_an_offset_outside_the_log_is_flagged(committed: int, lag: int, position
 
 def test_offsets_outside_their_logs_have_a_remark_of_what_a_consumer_does() -> None:
     logs = {T0: LogOffsets(10, 25), T1: LogOffsets(0, 8)}
-    advice = "a consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it."
+    elsewhere = "where its auto.offset.reset says, or where `kgroup reset` puts it."
     items = offset_items(committing(p0=3, p1=9), {T0, T1}, logs, now_ms=0)
     assert position_remarks("g", items) == [
         "Warning: Consumer group 'g' has committed before the log's start: flights-0 at 3, where "
-        f"the log is from 10 to 25; records were deleted unread: {advice}",
+        f"the log is from 10 to 25; records were deleted unread: a consumer goes on {elsewhere}",
         "Warning: Consumer group 'g' has committed beyond the log's end: flights-1 at 9, where the "
-        f"log is from 0 to 8; the log was truncated, or its topic made again: {advice}",
+        "log is from 0 to 8; the log was truncated, or its topic made again: a consumer goes on "
+        "where the log parts from what it read, if it committed with a leader epoch (KIP-320), and "
+        f"otherwise {elsewhere}",
     ]
     both = offset_items(committing(p0=26, p1=9), {T0, T1}, logs, now_ms=0)
     (remark,) = position_remarks("g", both)

@@ -42,7 +42,9 @@ def test_an_offset_beyond_the_logs_end_is_a_risk_of_now_and_what_a_consumer_does
     assert [(risk["risk"], risk["in_ms"]) for risk in risks] == [("beyond-log-end", 0)]
     assert judge_risks(risks, HOUR) == (
         "beyond-log-end now: made again on t-0: the log was truncated, or its topic made again: a "
-        "consumer goes on where its auto.offset.reset says, or where `kgroup reset` puts it"
+        "consumer goes on where the log parts from what it read, if it committed with a leader "
+        "epoch (KIP-320), and otherwise where its auto.offset.reset says, or where `kgroup reset` "
+        "puts it"
     )
 
 
