@@ -344,7 +344,7 @@ def _append(
         append_again = partial(_append, replicas, cache, topic_partition, partition, acks, context)
         return _held(topic_partition, append_again)
     except ApiError as error:
-        return _refused(replicas, topic_partition, error, context)
+        return _refused(replicas, topic_partition, partition.records, error, context)
     return _appended(replicas, topic_partition, appended, acks)
 
 
@@ -357,9 +357,11 @@ def _held(topic_partition: TopicPartition, append_again: Callable[[], _Part]) ->
 def _refused(
     replicas: ReplicaManager,
     topic_partition: TopicPartition,
+    records: bytes | memoryview | None,
     error: ApiError,
     context: RequestContext,
 ) -> _Part:
+    replicas.refused.note(topic_partition, records)
     if error.code in OUT_OF_STEP:
         logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
 
@@ -489,6 +491,7 @@ class _Unchecked:
     """
 
     topic_partition: TopicPartition
+    records: bytes | memoryview | None
     begin: Callable[[], Check]
     refusal: ErrorCode | None = None
     check: Check = attrs.field(init=False)
@@ -524,7 +527,7 @@ class _Unchecked:
             return _Part(self.topic_partition, _failed(self.topic_partition, self.refusal))
         # Not raised again: see `run_check`.
         if self.error is not None:
-            return _refused(replicas, self.topic_partition, self.error, context)
+            return _refused(replicas, self.topic_partition, self.records, self.error, context)
         try:
             appended = replicas.append_checked(
                 self.topic_partition,
@@ -537,7 +540,7 @@ class _Unchecked:
         except AppendLater:
             return _held(self.topic_partition, partial(self.append, replicas, acks, context))
         except ApiError as error:
-            return _refused(replicas, self.topic_partition, error, context)
+            return _refused(replicas, self.topic_partition, self.records, error, context)
         return _appended(replicas, self.topic_partition, appended, acks)
 
 
@@ -624,6 +627,7 @@ def _unchecked(
     return [
         _Unchecked(
             topic_partition := TopicPartition(topic.name, partition.index),
+            partition.records,
             partial(begin, topic_partition, partition.records),
             refusals.get(topic.name),
         )

@@ -17,6 +17,7 @@ import attrs
 from broker.process.signals import Signal, Signals
 from broker.replication.follower_progress import FollowerProgress
 from broker.replication.partition import IsrProposal, Partition
+from broker.replication.refused_batches import RefusedBatches
 from broker.replication.verification import Verification
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
@@ -33,6 +34,7 @@ from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
+from protocol.records.batch_header import BatchHeader
 from protocol.records.room import Room
 from protocol.special_values import UNKNOWN_OFFSET
 from protocol.topic_partition import TopicPartition
@@ -135,12 +137,15 @@ class ReplicaManager:
     is_leadership_known: bool = False
     """True after the first LeaderAndIsr."""
     follower_progress: FollowerProgress = attrs.field(init=False)
+    refused: RefusedBatches = attrs.field(init=False)
+    """What producers with ids sent and was refused."""
     _by_topic: dict[str, dict[int, Partition]] = attrs.field(factory=dict)
     _awaiting_flush: set[TopicPartition] = attrs.field(factory=set)
     """Partitions to which nothing can be appended before a flush ends."""
     _watermark_listeners: dict[TopicPartition, list[Callable[[], None]]] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        self.refused = RefusedBatches(self.monotonic_ms)
         self.follower_progress = FollowerProgress(
             self.partitions,
             self.write_isr,
@@ -216,9 +221,18 @@ class ReplicaManager:
             zstd_allowed=zstd_allowed,
             now_ms=now_ms,
         )
-        if self.verification is not None:
-            self.verification.require(partition, batch.header)
+        self._require_in_order(partition, batch.header)
         return self._append_batch(partition, batch, all_in_sync, now_ms)
+
+    def _require_in_order(self, partition: Partition, header: BatchHeader) -> None:
+        """Raises ApiError for a batch that may not be the next one of its producer here."""
+        if header.producer_id < 0:
+            return
+        if self.verification is not None:
+            self.verification.require(partition, header)
+        if header.producer_id not in partition.log.producers.producers:
+            # The first would be out of order for good (fault strangers-119).
+            self.refused.check(partition.topic_partition, header)
 
     def append_run(
         self,
@@ -338,8 +352,8 @@ class ReplicaManager:
 
         # Go on behind the batches of the tries before an AppendLater.
         for batch in valid[len(appended) :]:
-            if self.verification is not None and isinstance(batch, ValidBatch):
-                self.verification.require(partition, batch.header)
+            if isinstance(batch, ValidBatch):
+                self._require_in_order(partition, batch.header)
             appended.append(self._append(partition, batch, all_in_sync, now_ms))
         return appended[0]._replace(last_offset=appended[-1].last_offset)
 

@@ -63,6 +63,8 @@ class ProducerBatch(Generic[W]):
     """Result of the last attempt."""
     last_silence: str = ""
     """Which broker did not respond to it, and why, where that is the result."""
+    is_in_doubt: bool = False
+    """True once an attempt had no response: the broker may have written it."""
     encoded: bytes | None = None
     """The batch's bytes, set when it is first drained. The batch takes no records after that."""
     numbers: Numbers = UNNUMBERED

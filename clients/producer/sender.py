@@ -504,6 +504,8 @@ class Sender:
 
         # The broker may have written the batches or not; attempts decide what follows.
         if (failure := future.exception()) is not None:
+            for batch in batches:
+                batch.is_in_doubt = True
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now, str(failure))
             return
 
@@ -575,6 +577,8 @@ class Sender:
                 # Errors of numbers need more words than their names give.
                 why = REASONS.get(code) or batch.last_silence
                 detail = f"{batch.partition}: {why}" if why else str(batch.partition)
+                # Who sends them again would double them (fault strangers-120, was: detail).
+                detail = f"{detail}; {IN_DOUBT}" if batch.is_in_doubt else detail
                 self._fail(batch, partial(BrokerError, code, detail, ApiKey.PRODUCE))
 
     def _judge(
@@ -611,6 +615,9 @@ class Sender:
             self._progress.set_result(None)
             self._progress = None
         self.wake()
+
+
+IN_DOUBT = "an attempt before had no response: the records may be in the log"
 
 
 def _describe_last(batch: Batch) -> str:

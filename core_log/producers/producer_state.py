@@ -11,11 +11,9 @@ batch whose write failed (KAFKA-6683).
 
 Two choices where releases of Kafka differ:
 
-- A first batch of an unknown producer that is not numbered 0 is refused with UNKNOWN_PRODUCER_ID,
-  as up to 2.3. Later brokers take any number (KIP-360), and then write the second batch of a new
-  producer whose first one failed: its retry is out of order for good, and records are lost. In a
-  transaction we take any number too: there the first batch costs the transaction, never records
-  alone, and clients without KIP-360 could not go on after we have forgotten them.
+- A first batch of an unknown producer may have any number, as from 2.5 on (KIP-360). What a broker
+  refused a moment ago keeps the second batch of a new producer from being that first one
+  (`broker/replication/refused_batches.py`).
 - A broker should not forget a producer that clients have not forgotten. So state outlives the
   records it came from (from 2.4 on, KAFKA-7190). It expires by the time of the producer's last
   append, not by the times in its records, which may be years ago.
@@ -199,13 +197,13 @@ class ProducerState:
 
         With `epoch_only` the numbers may be any, and no batch repeats another. Raises ApiError
         INVALID_PRODUCER_EPOCH for a producer that another one has replaced,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, and INVALID_TXN_STATE for a plain batch
-        within an open transaction.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID where only a marker is known, and
+        INVALID_TXN_STATE for a plain batch within an open transaction.
         """
         producer = self.producers.get(header.producer_id)
+        # Any number is the first one: its batches before may be deleted, or another topic's, and
+        # with several of them on their way a client could not go on (KIP-360).
         if producer is None:
-            if header.base_sequence != 0 and not (epoch_only or header.is_transactional):
-                raise _error(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
             return None
 
         # In a new epoch numbers begin with 0. In this one they go on, or repeat.

@@ -77,10 +77,6 @@ def test_each_partition_fails_for_itself() -> None:
         (batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
         (encode_batch([(1, None, b"a", ())], base_offset=5), ErrorCode.CORRUPT_MESSAGE),
         (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
-        (
-            encode_batch([(1, None, b"a", ())], producer_id=1, producer_epoch=0, base_sequence=1),
-            ErrorCode.UNKNOWN_PRODUCER_ID,
-        ),
     ],
 )
 def test_a_batch_that_cannot_be_is_refused_whole(records: bytes | None, code: ErrorCode) -> None:

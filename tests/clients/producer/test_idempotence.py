@@ -23,7 +23,7 @@ P0 = TopicPartition("t", 0)
 
 
 class NumberedBroker(ScriptedBroker):
-    """A broker that checks sequence numbers.
+    """A broker that checks sequence numbers, and knows each producer, as those up to 2.3.
 
     `fates` are those of the next requests: a response that replaces the right one after the
     batches have been appended.
@@ -55,6 +55,8 @@ class NumberedBroker(ScriptedBroker):
         state = self.producers.setdefault(partition, ProducerState())
 
         try:
+            if header.producer_id not in state.producers and header.base_sequence:
+                raise ApiError(ErrorCode.UNKNOWN_PRODUCER_ID)
             known = state.check(header)
         except ApiError as error:
             return ProduceResponsePartition(

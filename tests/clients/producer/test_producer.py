@@ -158,6 +158,24 @@ def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() ->
     with_producer(scenario, linger_ms=10)
 
 
+@pytest.mark.fault("strangers-120")
+def test_a_refusal_behind_an_attempt_without_a_response_says_that_records_may_be_there() -> None:
+    """Who sends what was refused again would double it."""
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: HANG_UP
+        delivery = await producer.send("t", b"a")
+        await broker.received(ApiKey.PRODUCE)
+        broker.produce_errors += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+        broker.answers[ApiKey.PRODUCE] = broker.produce
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED: t-0; an attempt before"):
+            await delivery
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED: t-0; ask for WRITE"):
+            await producer.send_and_wait("t", b"b")
+
+    with_producer(scenario)
+
+
 def test_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         complaints: list[Any] = []

@@ -53,7 +53,7 @@ def answer(producers: ProducerState, header: BatchHeader, **how: Any) -> Any:
     [
         ([], batch(0), None),
         ([], batch(0, epoch=3), None),
-        ([], batch(1), UNKNOWN),
+        ([], batch(1), None),
         ([], batch(1, attributes=TRANSACTIONAL), None),
         ([batch(0)], batch(1), None),
         ([batch(0, 3)], batch(3, 2), None),
@@ -158,7 +158,7 @@ def test_a_silent_producer_is_forgotten_after_its_time() -> None:
     producers.update(batch(0), 0, 1000)
     assert expire(producers, 1000 + DAY_MS - 1, DAY_MS) == 0
     assert expire(producers, 1000 + DAY_MS, DAY_MS) == 1
-    assert answer(producers, batch(1)) == UNKNOWN
+    assert answer(producers, batch(1)) is None
 
 
 def test_records_of_long_ago_do_not_make_a_producer_forgotten_that_writes_now() -> None:

@@ -1,0 +1,110 @@
+"""Of several batches on their way, none is appended before one that was refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.network.purgatory import Wait
+from broker.replication import refused_batches
+from broker.replication.refused_batches import KEPT_MS, RefusedBatches
+from core_log.producers.producer_state import MAX_SEQUENCE
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import encode_batch, read_header
+from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
+from tests.broker.produce_requests import codes, handle, request
+from tests.broker.replication.replicas import Replicas
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def batch(sequence: int, epoch: int = 0, **options: Any) -> bytes:
+    return encode_batch(
+        [(1, None, b"a", ())],
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **options,
+    )
+
+
+class Clock:
+    ms = 0
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def is_refused(refused: RefusedBatches, sequence: int, epoch: int = 0) -> bool:
+    try:
+        refused.check(T0, read_header(batch(sequence, epoch)))
+    except ApiError as error:
+        return error.code is OUT_OF_ORDER
+    return False
+
+
+@pytest.mark.fault("strangers-119")
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_a_batch_behind_a_refused_one_waits_for_it(codec: Codec) -> None:
+    """The first came before this broker led the partition, and the second when it did."""
+    replicas = Replicas()
+
+    async def send(sequence: int) -> int:
+        outcome = handle(replicas, request(("t", 0, batch(sequence, codec=codec))))
+        if isinstance(outcome, Wait):
+            outcome = await replicas.ended(outcome)
+        (code,) = codes(outcome)
+        return code
+
+    assert await send(4) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    replicas.lead("t")
+    assert [await send(n) for n in (5, 6, 4, 5, 6)] == [OUT_OF_ORDER, OUT_OF_ORDER, 0, 0, 0]
+
+
+async def test_any_number_is_the_first_where_none_was_refused() -> None:
+    replicas = Replicas().lead("t", 2)
+    replicas.manager.refused.note(T1, batch(3))
+    assert codes(handle(replicas, request(("t", 0, batch(5))))) == [0]
+
+
+def test_the_first_of_those_that_were_refused_counts() -> None:
+    refused = RefusedBatches(Clock())
+    for sequence in (5, 3, 4):
+        refused.note(T0, batch(sequence))
+    assert [is_refused(refused, n) for n in (2, 3, 4, 5, 9)] == [False, False, True, True, True]
+    assert not is_refused(refused, 9, epoch=1)
+
+
+def test_the_largest_number_is_followed_by_0() -> None:
+    refused = RefusedBatches(Clock())
+    refused.note(T0, batch(MAX_SEQUENCE))
+    assert [is_refused(refused, n) for n in (MAX_SEQUENCE, 0, MAX_SEQUENCE - 1)] == [0, 1, 0]
+
+
+def test_what_was_refused_long_ago_is_forgotten() -> None:
+    refused = RefusedBatches(clock := Clock())
+    refused.note(T0, batch(3))
+    clock.ms = KEPT_MS
+    assert is_refused(refused, 4)
+    clock.ms += 1
+    assert not is_refused(refused, 4)
+
+
+def test_a_stranger_takes_no_more_memory_than_there_is_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refused_batches, "MOST_KEPT", 2)
+    refused = RefusedBatches(Clock())
+    for epoch in range(3):
+        refused.note(T0, batch(3, epoch))
+    assert [is_refused(refused, 4, epoch) for epoch in range(3)] == [False, True, True]
+
+
+@pytest.mark.parametrize("records", [None, b"", b"short", b"\x01" * 70])
+def test_what_is_no_batch_is_not_noted(records: bytes | None) -> None:
+    refused = RefusedBatches(Clock())
+    refused.note(T0, records)
+    assert not is_refused(refused, 9)
