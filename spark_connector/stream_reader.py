@@ -405,36 +405,40 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shorter = [
             p for p, since_s in self._truncated_since_s.items() if now_s - since_s >= patience_s
         ]
+        made_again = self._log.replaced(begin.keys() & ends.keys())
+        if shorter:
+            made_again |= self._log.made_again(shorter)
         for partition in shorter:
+            why = "its last records have been lost"
+            if partition in made_again:
+                why = "its topic was deleted and created again"
             loss = (
                 f"{partition} ends at offset {ends[partition]}, but was read up to "
-                f"{begin[partition]}: its last records have been lost"
+                f"{begin[partition]}: {why}"
             )
             report_data_loss(loss, fail=fail)
 
-        replaced = self._log.replaced(begin.keys() & ends.keys())
-        for partition in sorted(replaced - set(shorter)):
+        for partition in sorted(made_again.difference(shorter)):
             loss = f"the topic of {partition} was deleted and created again"
             report_data_loss(f"{loss} after offset {begin[partition]}", fail=fail)
 
         again: dict[TopicPartition, int] = {}
         # A place beyond the log's end would hide all that is written below it (fault core-R5).
-        again |= self._places_after_loss(gone, shorter, replaced, begin, ends)
+        again |= self._places_after_loss(gone, shorter, made_again, begin, ends)
         return at_least(ends, begin), again
 
     def _places_after_loss(
         self,
         gone: Collection[TopicPartition],
         shorter: Collection[TopicPartition],
-        replaced: set[TopicPartition],
+        made_again: set[TopicPartition],
         begin: Offsets,
         ends: Offsets,
     ) -> dict[TopicPartition, int]:
         """Return the start of logs whose topic was created again, and the end of others."""
         fewer = self._log.find_fewer(gone)
-        if not shorter and not replaced and not fewer:
+        if not shorter and not made_again and not fewer:
             return {}
-        made_again = replaced | self._log.made_again(shorter)
         # One log tells it of the others, which may be longer by now (fault strangers-20).
         topics = {partition.topic for partition in made_again}
         # So does one that is gone (fault strangers-30).
@@ -443,7 +447,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for partition in sorted(others.difference(shorter)):
             loss = f"the topic of {partition} was created again after offset {begin[partition]}"
             report_data_loss(loss, fail=self._options.fail_on_data_loss)
-        made_again |= others
+        made_again = made_again | others
         places = {p: ends[p] for p in shorter} | self._log.earliest(made_again)
         self._log.forget_replaced()
         return places
