@@ -6,6 +6,7 @@ What they were answered is lost on the way, so they send it again; and the broke
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,43 @@ def test_ours_writes_each_record_once(bootstrap: str, topic: str, link: LossyLin
     assert link.lost > lost_before
     assert stored(bootstrap, topic) == MESSAGES
     assert offsets == list(range(len(MESSAGES)))
+
+
+def test_confluent_kafka_goes_on_where_its_topic_was_made_again(dev_cluster: DevCluster) -> None:
+    """Several batches are on their way, and the new log knows nothing of their numbers."""
+    address, topic = dev_cluster.address("bootstrap"), "made-again"
+    dev_cluster.create_topic(topic, 1)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": address,
+            "enable.idempotence": True,
+            "batch.num.messages": 5,
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+    )
+    failed: list[Any] = []
+
+    def produce(value: bytes) -> None:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: error and failed.append(error)
+        )
+
+    def make_again() -> None:
+        deleted = dev_cluster.run("kbroker", "topics", "delete", topic)
+        assert deleted.returncode == 0, deleted.stderr
+        # Or the producer has it made, which asks for its metadata.
+        made = dev_cluster.run("kbroker", "topics", "create", topic)
+        assert made.returncode == 0 or "already exists" in made.stderr
+
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(make_again)
+        while not made.done():
+            if len(producer) < 1000:
+                produce(b"on and on")
+            producer.poll(0)
+        made.result()
+    for value in MESSAGES:
+        produce(value)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+    assert stored(address, topic)[-len(MESSAGES) :] == MESSAGES
