@@ -361,8 +361,10 @@ def _refused(
     error: ApiError,
     context: RequestContext,
 ) -> _Part:
-    replicas.refused.note(topic_partition, records)
-    if error.code in OUT_OF_STEP:
+    # What is out of step is no first one.
+    if error.code not in OUT_OF_STEP:
+        replicas.refused.note(topic_partition, records)
+    else:
         logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
 
     # A producer compares it with the offset that it wrote last.

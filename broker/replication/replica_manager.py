@@ -230,9 +230,9 @@ class ReplicaManager:
             return
         if self.verification is not None:
             self.verification.require(partition, header)
-        if header.producer_id not in partition.log.producers.producers:
-            # The first would be out of order for good (fault strangers-119).
-            self.refused.check(partition.topic_partition, header)
+        is_known = header.producer_id in partition.log.producers.producers
+        # The first would be out of order for good (fault strangers-119).
+        self.refused.check(partition.topic_partition, header, is_known=is_known)
 
     def append_run(
         self,

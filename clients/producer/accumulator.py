@@ -64,7 +64,7 @@ class ProducerBatch(Generic[W]):
     last_silence: str = ""
     """Which broker did not respond to it, and why, where that is the result."""
     is_in_doubt: bool = False
-    """True once an attempt had no response: the broker may have written it."""
+    """True once an attempt may have been written, though no response says so."""
     encoded: bytes | None = None
     """The batch's bytes, set when it is first drained. The batch takes no records after that."""
     numbers: Numbers = UNNUMBERED
@@ -398,6 +398,7 @@ class Accumulator(Generic[W]):
             if part is None or part.count >= most or not part.builder.try_append(*fields):
                 part = self._new_batch(batch.partition, batch.serial, batch.created_ms)
                 part.last_attempt_ms = batch.last_attempt_ms
+                part.is_in_doubt = batch.is_in_doubt
                 part.builder.try_append(*fields)
                 parts.append(part)
             part.runs.append((waiter, 1, record.timestamp_ms))

@@ -564,6 +564,8 @@ class Sender:
             # Until delivery.timeout.ms nobody hears of it (fault users-5).
             self._complain(str(batch.partition), _describe_last(batch), batch.created_ms / 1000)
             self._metrics.record_retries.count += batch.count
+            # The leader has it, or may have it.
+            batch.is_in_doubt |= code in DOUBTFUL
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:
             self._accumulator.split(batch)
@@ -603,6 +605,10 @@ class Sender:
 
         verdict = judge(batch, code, now, self._config)
         if sequences is not None:
+            # Its parts would have numbers of their own, and be written beside it.
+            if verdict is Verdict.SPLIT and batch.is_in_doubt:
+                # (fault strangers-123)
+                verdict = Verdict.FAILED
             if verdict is Verdict.DELIVERED and response:
                 records = batch.count
                 sequences.record_delivery(partition, numbers, records, response.base_offset)
@@ -617,7 +623,9 @@ class Sender:
         self.wake()
 
 
-IN_DOUBT = "an attempt before had no response: the records may be in the log"
+IN_DOUBT = "an attempt before may have been written: the records may be in the log"
+DOUBTFUL = {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
+"""Errors of batches that the leader has appended, or may have appended."""
 
 
 def _describe_last(batch: Batch) -> str:

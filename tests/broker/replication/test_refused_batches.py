@@ -38,9 +38,11 @@ class Clock:
         return self.ms
 
 
-def is_refused(refused: RefusedBatches, sequence: int, epoch: int = 0) -> bool:
+def is_refused(
+    refused: RefusedBatches, sequence: int, epoch: int = 0, *, is_known: bool = False
+) -> bool:
     try:
-        refused.check(T0, read_header(batch(sequence, epoch)))
+        refused.check(T0, read_header(batch(sequence, epoch)), is_known=is_known)
     except ApiError as error:
         return error.code is OUT_OF_ORDER
     return False
@@ -74,14 +76,27 @@ def test_the_first_of_those_that_were_refused_counts() -> None:
     refused = RefusedBatches(Clock())
     for sequence in (5, 3, 4):
         refused.note(T0, batch(sequence))
-    assert [is_refused(refused, n) for n in (2, 3, 4, 5, 9)] == [False, False, True, True, True]
+    assert [is_refused(refused, n) for n in (4, 5, 9)] == [True, True, True]
     assert not is_refused(refused, 9, epoch=1)
+
+
+@pytest.mark.fault("strangers-122")
+@pytest.mark.parametrize(("again", "is_known"), [(3, False), (2, False), (9, True)])
+def test_what_is_sent_again_ends_what_was_refused_before(again: int, is_known: bool) -> None:
+    """Its topic may be made again afterwards, and other numbers be the first ones refused."""
+    refused = RefusedBatches(Clock())
+    refused.note(T0, batch(3))
+    assert is_refused(refused, 4)
+    assert not is_refused(refused, again, is_known=is_known)
+    assert not is_refused(refused, 4)
+    refused.note(T0, batch(10))
+    assert [is_refused(refused, n) for n in (11, 10, 11)] == [True, False, False]
 
 
 def test_the_largest_number_is_followed_by_0() -> None:
     refused = RefusedBatches(Clock())
     refused.note(T0, batch(MAX_SEQUENCE))
-    assert [is_refused(refused, n) for n in (MAX_SEQUENCE, 0, MAX_SEQUENCE - 1)] == [0, 1, 0]
+    assert [is_refused(refused, n) for n in (0, 1, MAX_SEQUENCE)] == [True, True, False]
 
 
 def test_what_was_refused_long_ago_is_forgotten() -> None:
@@ -89,8 +104,26 @@ def test_what_was_refused_long_ago_is_forgotten() -> None:
     refused.note(T0, batch(3))
     clock.ms = KEPT_MS
     assert is_refused(refused, 4)
+    # A refusal for that is none of those that count.
     clock.ms += 1
     assert not is_refused(refused, 4)
+
+
+def test_what_was_refused_long_ago_is_not_the_first_of_a_later_refusal() -> None:
+    refused = RefusedBatches(clock := Clock())
+    refused.note(T0, batch(3))
+    clock.ms = KEPT_MS + 1
+    refused.note(T0, batch(10))
+    assert [is_refused(refused, n) for n in (11, 10)] == [True, False]
+
+
+@pytest.mark.fault("strangers-121")
+def test_a_name_that_no_topic_can_have_is_not_kept() -> None:
+    refused = RefusedBatches(Clock())
+    name = "x" * 30_000
+    refused.note(TopicPartition(name, 0), batch(3))
+    header = read_header(batch(4))
+    refused.check(TopicPartition(name, 0), header, is_known=False)
 
 
 def test_a_stranger_takes_no_more_memory_than_there_is_for_it(

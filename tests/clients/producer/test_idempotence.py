@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ClientError, DeliveryTimedOut
+from clients.errors import BrokerError, ClientError, DeliveryTimedOut
 from clients.producer.producer import Producer
 from core_log.producers.producer_state import ProducerState
 from protocol.api_key import ApiKey
@@ -225,6 +225,24 @@ def test_records_that_timed_out_may_be_there_and_later_ones_are_taken_all_the_sa
         assert broker.numbers() == [(0, 0), (0, 1), (0, 1), (1, 0)]
 
     with_producer(scenario, request_timeout_ms=200, delivery_timeout_ms=300)
+
+
+@pytest.mark.fault("strangers-123")
+def test_a_batch_that_may_have_been_written_is_not_split() -> None:
+    """Its first attempt is in the log, and a limit was lowered before the next one."""
+
+    async def scenario(producer: Producer, broker: NumberedBroker) -> None:
+        broker.fates = [HANG_UP]
+        sent = [await producer.send("t", b"%d" % n) for n in range(10)]
+        await broker.received(ApiKey.PRODUCE)
+        broker.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert {type(result) for result in results} == {BrokerError}
+        assert all("the records may be in the log" in str(result) for result in results)
+        await producer.send_and_wait("t", b"next")
+        assert values(broker) == [*(b"%d" % n for n in range(10)), b"next"]
+
+    with_producer(scenario, linger_ms=20)
 
 
 def test_a_forgotten_producer_sends_again_what_was_never_sent_before() -> None:

@@ -158,6 +158,18 @@ def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() ->
     with_producer(scenario, linger_ms=10)
 
 
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT]
+)
+def test_so_it_does_behind_a_response_that_leaves_it_open(code: ErrorCode) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors += [code, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        with pytest.raises(BrokerError, match="the records may be in the log"):
+            await producer.send_and_wait("t", b"a")
+
+    with_producer(scenario)
+
+
 @pytest.mark.fault("strangers-120")
 def test_a_refusal_behind_an_attempt_without_a_response_says_that_records_may_be_there() -> None:
     """Who sends what was refused again would double it."""
