@@ -63,10 +63,11 @@ class MemberFacts:
 
 @frozen
 class ZooKeeperOffset:
-    """An offset znode: the next offset to consume, and the time of its last write."""
+    """An offset znode: the next offset to consume, and the times of its last and first write."""
 
     offset: int
     committed_at_ms: int
+    created_at_ms: int = -1
 
 
 @frozen

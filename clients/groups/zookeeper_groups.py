@@ -209,7 +209,8 @@ class ZooKeeperGroups:
 
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
             # The node's last change is the time of the commit.
-            return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
+            offset = ConsumerOffset.decode(data, path).offset
+            return ZooKeeperOffset(offset, stat.mtime_ms, stat.ctime_ms)
 
         offsets_of = await self._read_groups(partitions_of, path, read)
         return {

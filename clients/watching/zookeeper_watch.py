@@ -68,6 +68,8 @@ class ZooKeeperWatch:
         commits: list[Commit] = []
         for group_id in groups.keys() | self.groups.keys():
             before, after = self.groups.get(group_id), groups.get(group_id)
+            if before is not None and after is not None:
+                commits += _deletions_between(before, after)
             seen = commits_between(
                 group_id,
                 before.committed if before else None,
@@ -79,6 +81,20 @@ class ZooKeeperWatch:
             commits += (c for c in seen if c.offset is not None or c.topic_partition not in left)
         self.groups = groups
         return commits, reader.failures
+
+
+def _deletions_between(before: GroupInZooKeeper, after: GroupInZooKeeper) -> list[Commit]:
+    """Return the deletions of offsets that were committed again before anybody looked."""
+    held = after.facts.zookeeper.offsets if after.facts.zookeeper else {}
+    deleted = {
+        partition: held[partition].created_at_ms
+        for partition, committed in before.committed.items()
+        if partition in after.committed
+        and held[partition].created_at_ms > committed.committed_at_ms
+    }
+    group_id = after.facts.group
+    # Or a group that began again would have gone back (fault strangers-124, was: []).
+    return [Commit(at_ms - 1, group_id, *partition, None) for partition, at_ms in deleted.items()]
 
 
 def _joined(facts: GroupFacts, recorded: RecordedGroup | None) -> GroupInZooKeeper:

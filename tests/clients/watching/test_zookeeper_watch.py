@@ -1,5 +1,7 @@
 """What two looks at groups in ZooKeeper show of their commits."""
 
+import pytest
+
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
 from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
@@ -46,3 +48,25 @@ async def test_an_offset_that_changed_between_two_looks_is_a_commit() -> None:
         await zk.delete(ConsumerOffset.path("g", *P0))
         (third,), _ = await watch.look(in_kafka, 4000, 200)
         assert (third.topic_partition, third.offset, third.at_ms) == (P0, None, 4000)
+
+
+@pytest.mark.fault("strangers-124")
+async def test_an_offset_deleted_and_committed_again_between_two_looks_began_again() -> None:
+    """Its group was deleted, and its next member has gone back to nothing that was its own."""
+    now_ms = 1000
+    zk = MemoryZooKeeper(lambda: now_ms).session()
+    await zk.start()
+    path = ConsumerOffset.path("g", *P0)
+    await zk.create(path, b"700", make_parents=True)
+
+    async with Admin("localhost:1") as admin:
+        watch = ZooKeeperWatch(Sessions(admin, zk))
+        await watch.look({}, now_ms, 200)
+        now_ms = 2000
+        await zk.delete(path)
+        await zk.create(path, b"0")
+        now_ms = 2500
+        await zk.set(path, b"9")
+        commits, _ = await watch.look({}, 3000, 200)
+        assert [(c.at_ms, c.offset) for c in commits] == [(1999, None), (2500, 9)]
+        assert await watch.look({}, 4000, 200) == ([], [])
