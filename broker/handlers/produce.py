@@ -361,10 +361,11 @@ def _refused(
     error: ApiError,
     context: RequestContext,
 ) -> _Part:
-    # What is out of step is no first one.
-    if error.code not in OUT_OF_STEP:
+    # The others are never sent again, and those behind them come (fault strangers-125, was: True).
+    is_sent_again = error.code.retriable
+    if is_sent_again:
         replicas.refused.note(topic_partition, records)
-    else:
+    if error.code in OUT_OF_STEP:
         logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
 
     # A producer compares it with the offset that it wrote last.

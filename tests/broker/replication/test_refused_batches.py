@@ -9,6 +9,7 @@ import pytest
 from broker.network.purgatory import Wait
 from broker.replication import refused_batches
 from broker.replication.refused_batches import KEPT_MS, RefusedBatches
+from core_log.config import LogConfig
 from core_log.producers.producer_state import MAX_SEQUENCE
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
@@ -66,31 +67,47 @@ async def test_a_batch_behind_a_refused_one_waits_for_it(codec: Codec) -> None:
     assert [await send(n) for n in (5, 6, 4, 5, 6)] == [OUT_OF_ORDER, OUT_OF_ORDER, 0, 0, 0]
 
 
+@pytest.mark.fault("strangers-125")
+async def test_what_is_refused_for_good_keeps_no_other_back() -> None:
+    """A client goes on with the next number where it has given one up, as aiokafka does."""
+    replicas = Replicas(config=LogConfig(max_message_bytes=200)).lead("t")
+    large = encode_batch(
+        [(1, None, b"a" * 300, ())], producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    for records, code in ((large, ErrorCode.MESSAGE_TOO_LARGE), (batch(1), 0), (batch(2), 0)):
+        assert codes(handle(replicas, request(("t", 0, records)))) == [code]
+
+
 async def test_any_number_is_the_first_where_none_was_refused() -> None:
     replicas = Replicas().lead("t", 2)
     replicas.manager.refused.note(T1, batch(3))
     assert codes(handle(replicas, request(("t", 0, batch(5))))) == [0]
 
 
-def test_the_first_of_those_that_were_refused_counts() -> None:
+def test_all_that_follow_one_by_one_are_refused_and_the_first_is_taken() -> None:
     refused = RefusedBatches(Clock())
-    for sequence in (5, 3, 4):
+    for sequence in (3, 4):
         refused.note(T0, batch(sequence))
-    assert [is_refused(refused, n) for n in (4, 5, 9)] == [True, True, True]
-    assert not is_refused(refused, 9, epoch=1)
+    # The short way and the general one ask both.
+    assert [is_refused(refused, n) for n in (5, 5, 6, 3, 4)] == [True, True, True, False, False]
+    assert not is_refused(refused, 5, epoch=1)
 
 
 @pytest.mark.fault("strangers-122")
-@pytest.mark.parametrize(("again", "is_known"), [(3, False), (2, False), (9, True)])
-def test_what_is_sent_again_ends_what_was_refused_before(again: int, is_known: bool) -> None:
-    """Its topic may be made again afterwards, and other numbers be the first ones refused."""
+@pytest.mark.parametrize(("other", "is_known"), [(3, False), (2, False), (9, False), (4, True)])
+def test_any_other_batch_ends_what_was_refused_before(other: int, is_known: bool) -> None:
+    """The client has been at another broker meanwhile, or its topic was made again."""
     refused = RefusedBatches(Clock())
     refused.note(T0, batch(3))
-    assert is_refused(refused, 4)
-    assert not is_refused(refused, again, is_known=is_known)
+    assert not is_refused(refused, other, is_known=is_known)
     assert not is_refused(refused, 4)
-    refused.note(T0, batch(10))
-    assert [is_refused(refused, n) for n in (11, 10, 11)] == [True, False, False]
+
+
+def test_a_later_refusal_counts_alone() -> None:
+    refused = RefusedBatches(Clock())
+    for sequence in (3, 10):
+        refused.note(T0, batch(sequence))
+    assert [is_refused(refused, n) for n in (11, 10)] == [True, False]
 
 
 def test_the_largest_number_is_followed_by_0() -> None:
@@ -99,22 +116,14 @@ def test_the_largest_number_is_followed_by_0() -> None:
     assert [is_refused(refused, n) for n in (0, 1, MAX_SEQUENCE)] == [True, True, False]
 
 
-def test_what_was_refused_long_ago_is_forgotten() -> None:
+def test_what_was_refused_a_while_ago_is_forgotten() -> None:
     refused = RefusedBatches(clock := Clock())
     refused.note(T0, batch(3))
     clock.ms = KEPT_MS
     assert is_refused(refused, 4)
     # A refusal for that is none of those that count.
     clock.ms += 1
-    assert not is_refused(refused, 4)
-
-
-def test_what_was_refused_long_ago_is_not_the_first_of_a_later_refusal() -> None:
-    refused = RefusedBatches(clock := Clock())
-    refused.note(T0, batch(3))
-    clock.ms = KEPT_MS + 1
-    refused.note(T0, batch(10))
-    assert [is_refused(refused, n) for n in (11, 10)] == [True, False]
+    assert not is_refused(refused, 5)
 
 
 @pytest.mark.fault("strangers-121")
