@@ -150,10 +150,11 @@ BUGS: tuple[Bug, ...] = (
         seed=5,
     ),
     Bug(
-        "an answer of an earlier leader is appended",
-        "broker.replication.leader_fetcher:LeaderFetcher.go_on",
-        "self.is_current(replica)",
-        "True",
+        "a follower fetches on from its earlier leader",
+        "broker.replication.replica_fetchers:ReplicaFetchers.stop",
+        "loop.fetcher.remove(topic_partition)",
+        "",
+        seed=1,
     ),
     Bug(
         "the high watermark goes back with a follower",
