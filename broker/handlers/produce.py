@@ -99,6 +99,8 @@ class _Part:
     until: int = -1
     all_in_sync: bool = False
     append_again: Callable[[], _Part] | None = None
+    records: bytes | memoryview | None = None
+    """What the producer sent, as long as it is to be appended."""
     _is_trying: bool = False
 
     def try_again(self) -> bool:
@@ -120,6 +122,7 @@ class _Part:
         self.until = part.until
         self.all_in_sync = part.all_in_sync
         self.append_again = part.append_again
+        self.records = part.records
         return self.append_again is None
 
 
@@ -265,7 +268,10 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
     # A part is tried when its own partition moves. What was put off waits for the flush or a new
     # leader, what is appended for its offset.
     waiting = WaitingParts.of(
-        undone, partial(_is_done, replicas), _end_late, partial(_response, request, parts)
+        undone,
+        partial(_is_done, replicas),
+        partial(_end_late, replicas),
+        partial(_response, request, parts),
     )
     return Wait(
         keys=tuple(
@@ -342,16 +348,20 @@ def _append(
     except AppendLater:
         # Nothing was appended: the log must be flushed first.
         append_again = partial(_append, replicas, cache, topic_partition, partition, acks, context)
-        return _held(topic_partition, append_again)
+        return _held(topic_partition, partition.records, append_again)
     except ApiError as error:
         return _refused(replicas, topic_partition, partition.records, error, context)
     return _appended(replicas, topic_partition, appended, acks)
 
 
-def _held(topic_partition: TopicPartition, append_again: Callable[[], _Part]) -> _Part:
+def _held(
+    topic_partition: TopicPartition,
+    records: bytes | memoryview | None,
+    append_again: Callable[[], _Part],
+) -> _Part:
     # The response if the log takes nothing in time.
     late = _failed(topic_partition, ErrorCode.REQUEST_TIMED_OUT)
-    return _Part(topic_partition, late, append_again=append_again)
+    return _Part(topic_partition, late, append_again=append_again, records=records)
 
 
 def _refused(
@@ -437,7 +447,10 @@ def _is_done(replicas: ReplicaManager, part: _Part) -> bool:
     return True
 
 
-def _end_late(part: _Part) -> None:
+def _end_late(replicas: ReplicaManager, part: _Part) -> None:
+    if part.append_again is not None:
+        # It is not appended, and the next one may come (fault strangers-126).
+        replicas.refused.note(part.topic_partition, part.records)
     part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -541,7 +554,8 @@ class _Unchecked:
                 appended=self.appended,
             )
         except AppendLater:
-            return _held(self.topic_partition, partial(self.append, replicas, acks, context))
+            again = partial(self.append, replicas, acks, context)
+            return _held(self.topic_partition, self.records, again)
         except ApiError as error:
             return _refused(replicas, self.topic_partition, self.records, error, context)
         return _appended(replicas, self.topic_partition, appended, acks)

@@ -67,6 +67,27 @@ async def test_a_batch_behind_a_refused_one_waits_for_it(codec: Codec) -> None:
     assert [await send(n) for n in (5, 6, 4, 5, 6)] == [OUT_OF_ORDER, OUT_OF_ORDER, 0, 0, 0]
 
 
+@pytest.mark.fault("strangers-126")
+def test_what_was_held_for_the_disk_and_given_up_is_the_first_all_the_same() -> None:
+    """The log takes nothing before its segment is synced, and the client's time is up."""
+    config = LogConfig(cleanup_policy=("compact",), segment_bytes=250)
+    replicas = Replicas(config=config).lead("t")
+
+    def keyed(**numbers: int) -> bytes:
+        return encode_batch([(1, b"k", bytes(100), ())], **numbers)
+
+    def numbered(sequence: int) -> Any:
+        sent = keyed(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return handle(replicas, request(("t", 0, sent)))
+
+    handle(replicas, request(("t", 0, keyed())))
+    held = numbered(0)
+    assert codes(held.try_complete(True)) == [ErrorCode.REQUEST_TIMED_OUT]
+    replicas.flush()
+    assert codes(numbered(1)) == [OUT_OF_ORDER]
+    assert codes(numbered(0)) == [0]
+
+
 @pytest.mark.fault("strangers-125")
 async def test_what_is_refused_for_good_keeps_no_other_back() -> None:
     """A client goes on with the next number where it has given one up, as aiokafka does."""
