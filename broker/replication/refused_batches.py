@@ -51,12 +51,15 @@ class RefusedBatches:
         # A name of any length would be kept (fault strangers-121, was: True).
         may_be_there = is_legal(topic_partition.topic)
         if may_be_there:
+            # What was refused long ago is not the first of these (fault strangers-127).
+            self._forget_old()
             key = topic_partition, header.producer_id, header.producer_epoch
             first, behind, _ = self._runs.pop(key, (header.base_sequence, NONE, 0))
             if header.base_sequence != behind:
                 first = header.base_sequence
             self._runs[key] = first, _next_sequence(header), self.monotonic_ms()
-            self._forget_old()
+            if len(self._runs) > MOST_KEPT:
+                del self._runs[next(iter(self._runs))]
 
     def check(
         self, topic_partition: TopicPartition, header: BatchHeader, *, is_known: bool
@@ -94,7 +97,7 @@ class RefusedBatches:
         since_ms = self.monotonic_ms() - KEPT_MS
         while self._runs:
             key, (_, _, at_ms) = next(iter(self._runs.items()))
-            if at_ms >= since_ms and len(self._runs) <= MOST_KEPT:
+            if at_ms >= since_ms:
                 break
             del self._runs[key]
 

@@ -147,6 +147,15 @@ def test_what_was_refused_a_while_ago_is_forgotten() -> None:
     assert not is_refused(refused, 5)
 
 
+@pytest.mark.fault("strangers-127")
+def test_what_was_refused_a_while_ago_is_not_the_first_of_a_later_refusal() -> None:
+    refused = RefusedBatches(clock := Clock())
+    refused.note(T0, batch(3))
+    clock.ms = KEPT_MS + 1
+    refused.note(T0, batch(4))
+    assert not is_refused(refused, 4)
+
+
 @pytest.mark.fault("strangers-121")
 def test_a_name_that_no_topic_can_have_is_not_kept() -> None:
     refused = RefusedBatches(Clock())
