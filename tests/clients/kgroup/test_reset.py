@@ -439,6 +439,17 @@ def test_a_copy_over_a_group_is_written_where_that_one_reads(stage: ResetStage) 
     assert shown["current_offset"] == 5
 
 
+@pytest.mark.fault("strangers-128")
+@pytest.mark.parametrize("command", ["copy", "rename"])
+def test_two_groups_do_not_become_one_though_they_have_no_partition_in_common(
+    stage: ResetStage, command: str
+) -> None:
+    source, target = stage.group({stage.t0: 5}), stage.group({stage.t1: 1})
+    (error,) = stage.errors(command, source, target)
+    assert f"group '{target}' has offsets already" in error["message"]
+    assert (stage.offsets(source), stage.offsets(target)) == ({0: 5}, {1: 1})
+
+
 def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: ResetStage) -> None:
     source, target = stage.group({stage.t0: 5}), stage.group({stage.t0: 1})
     (error,) = stage.errors("copy", source, target)
