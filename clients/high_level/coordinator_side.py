@@ -55,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
 
+GONE_AFTER_MS = 5000
+"""Time between two responses that do not know a topic, after which it was deleted."""
+
 
 @attrs.define(eq=False)
 class GroupStreams:
@@ -180,6 +183,8 @@ class CoordinatorSide:
         self._assigned: Mapping[str, int] = {}
         """The partitions of the group's topics when we, its leader, have assigned them."""
         self._missing: Sequence[str] = ()
+        self._gone: frozenset[str] = frozenset()
+        """Topics that were deleted; metadata keep what was known of them."""
         """Those of these topics that had none."""
         self._unmatched = ""
         """What is logged of a filter that no topic passes."""
@@ -447,7 +452,9 @@ class CoordinatorSide:
         # Two rebalances in a row read the same: the second one would wait for its turn.
         await self._cluster.refresh_unless_just_read(topics)
         known = self._cluster.view.topics
-        counts = {topic: len(known[topic]) for topic in topics if known.get(topic)}
+        self._gone = frozenset(filter(self._is_unknown, self._gone))
+        there = [topic for topic in topics if topic not in self._gone]
+        counts = {topic: len(known[topic]) for topic in there if known.get(topic)}
         # What does not exist yet may change like all others (fault users-0).
         counts |= {topic: 0 for topic in topics if topic not in counts}
         return counts
@@ -504,7 +511,8 @@ class CoordinatorSide:
             other = [
                 topic
                 for topic, count in self._assigned.items()
-                if count and topic in known and len(known[topic]) != count
+                if count and topic in known
+                if len(known[topic]) != count or self._is_unknown(topic)
             ]
             if member is None or not (missing or other):
                 continue
@@ -515,13 +523,30 @@ class CoordinatorSide:
 
     async def _compare_partitions(self, member: GroupConsumer, topics: Collection[str]) -> None:
         """Have the group assigned again, if we lead it and topics have other partitions now."""
-        assigned = self._assigned
         # While it joins or assigns, it reads the partitions anyway.
         if member.consumer.phase is not Phase.STABLE or not member.consumer.is_leader or not topics:
             return
+        await self._cluster.refresh_unless_just_read(topics)
+        # Or all commits fail for it, as long as it is gone (fault strangers-129).
+        self._gone |= await self._find_gone(topics)
+        assigned = self._assigned
         before = {topic: assigned.get(topic, 0) for topic in topics}
         now = await self._count_partitions(topics)
         changed = changed_topics(before, now)
-        if changed:
+        if changed and member.consumer.phase is Phase.STABLE and member.consumer.is_leader:
             reason = f"the partitions of {', '.join(changed)} have changed"
             member.handle(on.PartitionsChanged(reason))
+
+    async def _find_gone(self, topics: Collection[str]) -> frozenset[str]:
+        """Return those that brokers do not know, twice: one that just starts knows none."""
+        known = self._cluster.view.topics
+        unknown = [topic for topic in topics if topic in known and self._is_unknown(topic)]
+        if not unknown:
+            return frozenset()
+        await asyncio.sleep(GONE_AFTER_MS / 1000)
+        await self._cluster.refresh(unknown)
+        return frozenset(filter(self._is_unknown, unknown))
+
+    def _is_unknown(self, topic: str) -> bool:
+        code = self._cluster.view.errors.get(topic)
+        return code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

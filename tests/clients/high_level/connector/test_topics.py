@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from clients.high_level.connector import ConsumerConnector
 from clients.serializers import str_decoder
 from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.membership_errors import ConsumerRebalanceFailed
@@ -42,6 +43,43 @@ def test_a_topic_that_is_deleted_while_it_is_consumed_leaves_the_others_alone(
             sent = await kept.produce(10)
             assert values(await drain(streams["kept"][0], count=10)) == sorted(sent)
             assert connector.metrics.rebalance_error is None
+
+    asyncio.run(asyncio.wait_for(scene(), DEADLINE_S))
+
+
+@pytest.mark.fault("strangers-129")
+def test_a_topic_that_is_deleted_leaves_a_group_at_its_coordinator_and_comes_back(
+    dev_cluster: DevCluster,
+) -> None:
+    doomed, kept = TopicStage(dev_cluster, "perishing"), TopicStage(dev_cluster, "staying")
+    settings = {
+        "bootstrap.servers": dev_cluster.address("bootstrap"),
+        "membership": "coordinator",
+        "group.id": "perishing",
+        "auto.offset.reset": "smallest",
+        "auto.commit.enable": "false",
+        "allow.auto.create.topics": "false",
+        "consumer.timeout.ms": 500,
+    }
+
+    async def scene() -> None:
+        await doomed.produce(10)
+        async with ConsumerConnector(settings) as connector:
+            streams = await open_streams(connector, {"perishing": 1, "staying": 1})
+            assert len(await drain(streams["perishing"][0], count=10)) == 10
+            gone = await asyncio.to_thread(
+                dev_cluster.run, "kbroker", "topics", "delete", "perishing"
+            )
+            assert gone.returncode == 0, gone.stderr
+            await until(
+                lambda: {p.topic for p in connector.assignment()} == {"staying"},
+                "the topic is given up",
+            )
+            sent = await kept.produce(10)
+            assert values(await drain(streams["staying"][0], count=10)) == sorted(sent)
+            await connector.commit_offsets()
+            await asyncio.to_thread(dev_cluster.create_topic, "perishing", 2)
+            await until(lambda: len(connector.assignment()) == 4, "the topic is there again")
 
     asyncio.run(asyncio.wait_for(scene(), DEADLINE_S))
 
