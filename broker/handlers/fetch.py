@@ -662,10 +662,7 @@ def _convert(reader: _Reader, old: _OldReader, parts: list[Part]) -> Outcome:
             )
         # Others hold too much for too long: this reader has nothing for now, and asks again.
         if is_late:
-            nothing = [
-                (topic_partition, _without_conversion(part)) for topic_partition, part in parts
-            ]
-            return FetchResponse(responses=group_by_topic(nothing))
+            return FetchResponse(responses=group_by_topic(_without_conversions(parts)))
         return None
 
     return begin(False) or Wait((old.deferred.converted,), CONVERSION_PAUSE_MS, begin)
@@ -684,7 +681,7 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
 
     A thread that one request keeps busy is no other reader's, nor a producer's.
     """
-    converted = [_without_conversion(part) for _, part in parts]
+    converted = _without_conversions(parts)
     barren = {}
     # A reader asks in the same order each time, and the last parts would never have their turn
     # (fault strangers-118, was: 0).
@@ -699,7 +696,7 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
             continue
 
         made = _converted(part, records, old.deferred.executor, hold)
-        converted[number] = made
+        converted[number] = topic_partition, made
         # Nothing was cut off: there is nothing in it for the reader.
         if records.limit > 0 and made.records == b"" and not made.error_code:
             behind, read_bytes = records.offset_behind(part.high_watermark, led_bytes)
@@ -710,8 +707,7 @@ def _convert_parts(parts: list[Part], old: _OldReader, hold: Hold | None) -> _Co
         is_over = old.deferred.monotonic_s() >= until_s
         if is_over:
             break
-    names = [topic_partition for topic_partition, _ in parts]
-    return _Converted(list(zip(names, converted, strict=True)), barren)
+    return _Converted(converted, barren)
 
 
 def _respond_converted(
@@ -729,6 +725,11 @@ def _respond_converted(
         if epochs.get(partition) == partition.leader_epoch:
             partition.barren.add(start, end)
     return FetchResponse(responses=group_by_topic(converted.parts))
+
+
+def _without_conversions(parts: list[Part]) -> list[Part]:
+    """Return the parts with nothing for now where records would have to be converted."""
+    return [(topic_partition, _without_conversion(part)) for topic_partition, part in parts]
 
 
 def _without_conversion(part: FetchResponsePartition) -> FetchResponsePartition:

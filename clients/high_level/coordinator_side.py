@@ -527,8 +527,9 @@ class CoordinatorSide:
         if member.consumer.phase is not Phase.STABLE or not member.consumer.is_leader or not topics:
             return
         await self._cluster.refresh_unless_just_read(topics)
-        # Or all commits fail for it, as long as it is gone (fault strangers-129).
-        self._gone |= await self._find_gone(topics)
+        gone = await self._find_gone(topics)
+        # Or all commits fail for them, as long as they are gone (fault strangers-129).
+        self._gone |= gone
         assigned = self._assigned
         before = {topic: assigned.get(topic, 0) for topic in topics}
         now = await self._count_partitions(topics)

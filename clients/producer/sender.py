@@ -51,6 +51,10 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+IN_DOUBT = "an attempt before may have been written: the records may be in the log"
+DOUBTFUL = {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
+"""Errors of batches that the leader has appended, or may have appended."""
+
 PURPOSE = "produce"
 
 MOST_NAMED = 3
@@ -605,9 +609,9 @@ class Sender:
 
         verdict = judge(batch, code, now, self._config)
         if sequences is not None:
-            # Its parts would have numbers of their own, and be written beside it.
             if verdict is Verdict.SPLIT and batch.is_in_doubt:
-                # (fault strangers-123)
+                # Its parts would have numbers of their own, and be written beside what may be
+                # there (fault strangers-123).
                 verdict = Verdict.FAILED
             if verdict is Verdict.DELIVERED and response:
                 records = batch.count
@@ -621,11 +625,6 @@ class Sender:
             self._progress.set_result(None)
             self._progress = None
         self.wake()
-
-
-IN_DOUBT = "an attempt before may have been written: the records may be in the log"
-DOUBTFUL = {ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
-"""Errors of batches that the leader has appended, or may have appended."""
 
 
 def _describe_last(batch: Batch) -> str:
