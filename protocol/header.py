@@ -8,6 +8,7 @@ has no client id, and all versions of ApiVersions have response header v0 (KIP-5
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from protocol.api import find_api
@@ -72,10 +73,12 @@ def read_request(
     frame: Buffer,
     pos: int,
     max_elements: int | None = MAX_REQUEST_ELEMENTS,
+    note_trailing: Callable[[RequestHeader, int], None] | None = None,
 ) -> Any:
     """Read the body of a request whose header ends at `pos`. Raises WireError.
 
-    `max_elements` bounds its arrays; None does not, for those of brokers.
+    `max_elements` bounds its arrays; None does not, for those of brokers. Bytes behind the body are
+    not looked at; `note_trailing` is called with their number.
     """
     kind = find_api(header.api_key).request
     if is_flexible(kind, header.api_version):
@@ -85,10 +88,10 @@ def read_request(
     else:
         request, end = decode_bounded(kind, header.api_version, frame, pos, max_elements)
 
-    # With bytes left over, the sender understands the version in another way than we do.
-    left_over = len(frame) - end
-    if left_over and not _is_fault_of_librdkafka(header, left_over):
-        raise WireError(f"{kind.__name__}: {left_over} bytes left over")
+    # Some clients write more than they should, which no broker has ever refused: librdkafka 2.0 in
+    # ListGroups, 2.16 in Metadata (its issue 5049).
+    if end < len(frame) and note_trailing is not None:
+        note_trailing(header, len(frame) - end)
     return request
 
 
@@ -104,17 +107,6 @@ def read_replica_id(header: RequestHeader, frame: Buffer, pos: int) -> int:
     except struct.error as error:
         raise WireError(f"replica id: {error}") from error
     return int(replica_id)
-
-
-def _is_fault_of_librdkafka(header: RequestHeader, left_over: int) -> bool:
-    """Return whether these bytes may be left over, as Kafka would ignore those of any request.
-
-    librdkafka (2.16, its issue 5049) writes a count of topics that is null in four bytes instead of
-    one, in the flexible versions of Metadata.
-    """
-    return (header.api_key, left_over) == (ApiKey.METADATA, 3) and is_flexible(
-        find_api(header.api_key).request, header.api_version
-    )
 
 
 def encode_request(

@@ -118,6 +118,9 @@ Returns the frames of their responses; none, before anything is changed, where t
 FEWEST_OF_A_RUN = 2
 """Requests that are worth being served at once."""
 
+MOST_TRAILING_NOTED = 100
+"""Pairs of client and API of which is logged that they send more than a request has."""
+
 BROKER_APIS = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
@@ -230,6 +233,28 @@ class Dispatch(Protocol):
 
 
 @attrs.define(eq=False)
+class TrailingBytes:
+    """Logs which clients write more than a request has, once for each of them and each API."""
+
+    _noted: set[tuple[str | None, int]] = attrs.field(factory=set)
+
+    def note(self, header: RequestHeader, count: int) -> None:
+        """Log that `count` bytes behind a request were ignored."""
+        key = (header.client_id, header.api_key)
+        if key in self._noted or len(self._noted) == MOST_TRAILING_NOTED:
+            return
+        self._noted.add(key)
+        name = ApiKey(header.api_key).name
+        logger.info(
+            "%s version %d of client %r: %d bytes behind the request are ignored, here and later",
+            name,
+            header.api_version,
+            header.client_id,
+            count,
+        )
+
+
+@attrs.define(eq=False)
 class Dispatcher:
     """A dispatcher has the table of handlers, and calls them.
 
@@ -249,6 +274,7 @@ class Dispatcher:
     broker_listeners: Collection[str] = ()
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
     run_ways: Mapping[int, RunWay] = attrs.field(factory=dict)
+    trailing: TrailingBytes = attrs.field(factory=TrailingBytes)
 
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
@@ -299,14 +325,14 @@ class Dispatcher:
                 most = MAX_FOLLOWED_ELEMENTS
             if key in BROKER_APIS and self._may_be_brokers(sender, origin):
                 # A controller tells a broker about all partitions at once.
-                request = read_request(header, frame, pos, None)
+                request = read_request(header, frame, pos, None, self.trailing.note)
             else:
                 at_once = most
                 if self.large is not None:
                     at_once = AT_ONCE_ELEMENTS
                     # 1,900 of them may take 2 GB, and seconds (fault security-5).
                     at_once = AT_ONCE_OF.get(ApiKey(key), at_once)
-                request = read_request(header, frame, pos, at_once)
+                request = read_request(header, frame, pos, at_once, self.trailing.note)
         except TooManyElements as error:
             if self.large is None:
                 raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error

@@ -12,7 +12,15 @@ import attrs
 import pytest
 
 from broker.network.authorization import CLUSTER, Resource, topic
-from broker.network.dispatch import NO_RESPONSE, Dispatched, Dispatcher, Handler, Refused
+from broker.network.dispatch import (
+    MOST_TRAILING_NOTED,
+    NO_RESPONSE,
+    Close,
+    Dispatched,
+    Dispatcher,
+    Handler,
+    Refused,
+)
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin, RequestContext, authorize
 from broker.network.session import ANONYMOUS, Principal
@@ -109,7 +117,6 @@ def test_a_client_without_a_name_has_an_empty_one() -> None:
         ("000a ffff 0000004d ffff 0000", "FIND_COORDINATOR version -1 is not served"),
         ("000a 0000 0000004d", "FIND_COORDINATOR version 0: request header"),
         ("000a 0000 0000004d ffff 0005 61", "FIND_COORDINATOR version 0: key: length 5"),
-        ("000a 0000 0000004d ffff 0001 61 00", "FindCoordinatorRequest: 1 bytes left over"),
     ],
 )
 def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
@@ -117,6 +124,35 @@ def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(Refused, match=reason):
         dispatch(ECHO, bytes.fromhex(data))
+
+
+@pytest.mark.fault("outside-O1", needs_no_remedy="the check that refused them is gone")
+def test_bytes_behind_requests_are_ignored_and_logged_once_for_each_client_and_api(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = dispatcher(ECHO)
+    sent = bytes(frame(ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest(key="a"))) + b"\0\0"
+    of_another = frame(ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest(key="a"), "you")
+    with caplog.at_level("INFO", "broker.network.dispatch"):
+        for data in (sent, sent, bytes(of_another) + b"\0", sent):
+            assert not isinstance(served.dispatch(memoryview(data), ORIGIN).outcome, Close)
+    said = "bytes behind the request are ignored, here and later"
+    assert caplog.messages == [
+        f"FIND_COORDINATOR version 0 of client 'me': 2 {said}",
+        f"FIND_COORDINATOR version 0 of client 'you': 1 {said}",
+    ]
+
+
+def test_the_clients_of_which_is_logged_that_they_send_too_much_are_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = dispatcher(ECHO)
+    with caplog.at_level("INFO", "broker.network.dispatch"):
+        for number in range(MOST_TRAILING_NOTED + 5):
+            request = FindCoordinatorRequest(key="a")
+            sent = bytes(frame(ApiKey.FIND_COORDINATOR, 0, request, str(number))) + b"\0"
+            served.dispatch(memoryview(sent), ORIGIN)
+    assert len(caplog.messages) == MOST_TRAILING_NOTED
 
 
 def test_api_versions_of_the_future_is_answered_in_version_nought() -> None:
