@@ -101,10 +101,13 @@ def apply_changes(
 ) -> Settings:
     """Return the entity's settings after the changes.
 
-    With `replaces`, settings that the changes do not name are deleted. Raises ApiError:
-    INVALID_CONFIG for an unknown setting, INVALID_REQUEST for any other impossible change.
+    With `replaces`, settings that the changes do not name are deleted, and the last value of one
+    that comes twice counts. Raises ApiError: INVALID_CONFIG for an unknown setting, INVALID_REQUEST
+    for any other impossible change.
     """
-    _refuse_duplicates(changes)
+    # Clients of AlterConfigs send all that they have read, and behind it what they change.
+    if not replaces:
+        _refuse_duplicates(changes)
     _refuse_null_values(changes, replaces=replaces)
 
     settings = {} if replaces else dict(current)

@@ -33,7 +33,13 @@ from protocol.records.batch_header import (
     codec_of,
 )
 from protocol.records.compression import Codec, CompressionUnavailable
-from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge, TooManyRecords
+from protocol.records.corrupt_record import (
+    DamagedOnTheWay,
+    KeyRequired,
+    RecordsTooLarge,
+    TooManyRecords,
+    UnsupportedMagic,
+)
 from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 
@@ -55,6 +61,9 @@ The magic, at 16, is at the same place in all formats.
 _PRODUCER_ID_AT = 43
 _SIGN = 0x80
 """Position of the producer's id, and the bit of its first byte that is set where there is none."""
+
+_MAGICS = (0, 1, 2)
+"""The formats that there are; another number was hardly sent."""
 
 MAX_RECORD_ERRORS = 100
 """Records of one refused batch that are named in its response."""
@@ -210,8 +219,19 @@ def _api_error(
     if isinstance(error, (RecordsTooLarge, TooManyRecords)):
         return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: {error}")
     if isinstance(error, CorruptRecord):
-        return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
+        # Sent again, it is the same, and producers repeat CORRUPT_MESSAGE for as long as they may
+        # (fault broker-9, was: ErrorCode.CORRUPT_MESSAGE).
+        code = _code_of(error)
+        return ApiError(code, f"{topic_partition}: {error}")
     return ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
+
+
+def _code_of(error: CorruptRecord) -> ErrorCode:
+    if isinstance(error, UnsupportedMagic):
+        is_damaged = error.magic not in _MAGICS
+    else:
+        is_damaged = isinstance(error, DamagedOnTheWay)
+    return ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.INVALID_RECORD
 
 
 def _validate(

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.records.compression import Codec
-from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.corrupt_record import CorruptRecord, DamagedOnTheWay, UnsupportedMagic
 
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD: Final = 12
@@ -105,5 +105,5 @@ def read_header(buf: bytes | bytearray | memoryview, pos: int = 0) -> BatchHeade
         raise CorruptRecord(f"{len(buf) - pos} bytes cannot hold a batch header of {HEADER_BYTES}")
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
     if header.size < HEADER_BYTES:
-        raise CorruptRecord(f"batch length {header.length} is too short for its own header")
+        raise DamagedOnTheWay(f"batch length {header.length} is too short for its own header")
     return header

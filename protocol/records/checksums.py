@@ -7,7 +7,7 @@ takes longer than importing all the rest of them.
 from crc32c import crc32c
 
 from protocol.records.batch_header import CRC_COVERS_FROM, BatchHeader
-from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.corrupt_record import CorruptRecord, DamagedOnTheWay
 from protocol.records.entry import Buffer, EntryHeader
 from protocol.records.legacy import MessageHeader, check_message_crc
 
@@ -20,7 +20,7 @@ def check_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
     computed = crc32c(memoryview(buf)[pos + CRC_COVERS_FROM : end])
     if computed != header.crc:
-        raise CorruptRecord(f"batch CRC is {computed:#010x}, its header says {header.crc:#010x}")
+        raise DamagedOnTheWay(f"batch CRC is {computed:#010x}, its header says {header.crc:#010x}")
 
 
 def check_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:

@@ -2,7 +2,15 @@
 
 
 class CorruptRecord(ValueError):
-    """Bytes are not a record batch, or the batch contradicts itself (CORRUPT_MESSAGE)."""
+    """Bytes are not a record batch, or the batch contradicts itself.
+
+    A producer that sends them again is refused again (INVALID_RECORD); a reader may find that the
+    log is damaged (CORRUPT_MESSAGE).
+    """
+
+
+class DamagedOnTheWay(CorruptRecord):
+    """The bytes are hardly those that were written, as by their checksum (CORRUPT_MESSAGE)."""
 
 
 class RecordsTooLarge(CorruptRecord):
@@ -27,7 +35,7 @@ class KeyRequired(CorruptRecord):
 
 
 class UnsupportedMagic(CorruptRecord):
-    """The record format `magic` cannot be read here; 0 and 1 are the old messages."""
+    """The record format `magic` cannot be read here; 0 and 1 are the old messages, 2 a batch."""
 
     def __init__(self, magic: int) -> None:
         super().__init__(f"record format {magic} is not supported here")

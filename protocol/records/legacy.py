@@ -22,6 +22,7 @@ from protocol.records.batch_header import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERH
 from protocol.records.compression import Codec, compress, decompress
 from protocol.records.corrupt_record import (
     CorruptRecord,
+    DamagedOnTheWay,
     KeyRequired,
     TooManyRecords,
     UnsupportedMagic,
@@ -144,7 +145,7 @@ def read_message_header(buf: Buffer, pos: int = 0) -> MessageHeader:
 
     # The lengths of key and value, four bytes each, must fit in.
     if length + LOG_OVERHEAD < _FIELDS_AT[magic] + 8:
-        raise CorruptRecord(f"message size {length} is too small for format {magic}")
+        raise DamagedOnTheWay(f"message size {length} is too small for format {magic}")
 
     # SMALLEST_ENTRY bytes reach to the end of the timestamp.
     timestamp = NO_TIMESTAMP
@@ -161,7 +162,9 @@ def check_message_crc(buf: Buffer, pos: int, header: MessageHeader) -> None:
 
     computed = zlib.crc32(memoryview(buf)[pos + _CRC_COVERS_FROM : end])
     if computed != header.crc:
-        raise CorruptRecord(f"message CRC is {computed:#010x}, its header says {header.crc:#010x}")
+        raise DamagedOnTheWay(
+            f"message CRC is {computed:#010x}, its header says {header.crc:#010x}"
+        )
 
 
 # ---- reading

@@ -70,12 +70,12 @@ def test_each_partition_fails_for_itself() -> None:
 @pytest.mark.parametrize(
     ("records", "code"),
     [
-        (None, ErrorCode.CORRUPT_MESSAGE),
-        (b"", ErrorCode.CORRUPT_MESSAGE),
-        (b"short", ErrorCode.CORRUPT_MESSAGE),
-        (batch(b"a") + batch(b"b"), ErrorCode.CORRUPT_MESSAGE),
-        (batch(b"a")[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (encode_batch([(1, None, b"a", ())], base_offset=5), ErrorCode.CORRUPT_MESSAGE),
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (b"short", ErrorCode.INVALID_RECORD),
+        (batch(b"a") + batch(b"b"), ErrorCode.INVALID_RECORD),
+        (batch(b"a")[:-1], ErrorCode.INVALID_RECORD),
+        (encode_batch([(1, None, b"a", ())], base_offset=5), ErrorCode.INVALID_RECORD),
         (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
@@ -161,7 +161,9 @@ def test_a_corrupt_record_behind_one_without_a_key_is_the_error() -> None:
     second_at = HEADER_BYTES + (len(broken) - HEADER_BYTES) // 2
     broken[second_at] += 2
     broken[CRC_AT : CRC_AT + 4] = crc32c(bytes(broken[CRC_COVERS_FROM:])).to_bytes(4)
-    assert codes(handle(replicas, request(("t", 0, bytes(broken))))) == [ErrorCode.CORRUPT_MESSAGE]
+    response = handle(replicas, request(("t", 0, bytes(broken))))
+    (refused,) = response.responses[0].partition_responses
+    assert (refused.error_code, refused.record_errors) == (ErrorCode.INVALID_RECORD, [])
 
 
 @pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip"])

@@ -145,7 +145,8 @@ async def test_batches_that_are_refused_count_against_the_bound_of_the_request(
     *refused, last = codes(await replicas.ended(handle(replicas, request(*parts), version=version)))
 
     too_large = ErrorCode.MESSAGE_TOO_LARGE
-    assert refused == [ErrorCode.CORRUPT_MESSAGE] * 2 + [too_large] * 2
+    wrong = ErrorCode.CORRUPT_MESSAGE if version < 3 else ErrorCode.INVALID_RECORD
+    assert refused == [wrong] * 2 + [too_large] * 2
     assert last == too_large
 
 

@@ -138,7 +138,7 @@ def test_damaged_message_fails_its_partition_alone() -> None:
 
 async def test_old_messages_need_an_old_version_and_batches_a_new_one() -> None:
     for records, version in ((old(b"a"), 3), (old(b"a", magic=1), 7), (batch(b"a"), 2)):
-        assert (await answered(leading(), records, version))[0] == ErrorCode.CORRUPT_MESSAGE
+        assert (await answered(leading(), records, version))[0] == ErrorCode.INVALID_RECORD
 
 
 def test_producer_that_wants_no_answer_is_closed_when_it_fails() -> None:

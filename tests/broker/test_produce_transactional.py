@@ -173,7 +173,7 @@ def test_a_producer_of_an_older_epoch_is_fenced_and_a_plain_batch_waits_for_the_
 )
 def test_a_client_writes_no_markers(records: bytes) -> None:
     replicas = Replicas().lead("t")
-    assert codes(send(replicas, produce_request(records))) == [ErrorCode.CORRUPT_MESSAGE]
+    assert codes(send(replicas, produce_request(records))) == [ErrorCode.INVALID_RECORD]
 
 
 def test_records_deleted_below_an_open_transaction_hold_nobody() -> None:

@@ -142,9 +142,9 @@ def with_byte(data: bytes, position: int, byte: int) -> bytes:
 GOOD = batch(b"good")
 BAD_BATCHES: dict[str, tuple[bytes, ErrorCode]] = {
     "a flipped bit": (with_byte(GOOD, len(GOOD) - 2, 0xEE), ErrorCode.CORRUPT_MESSAGE),
-    "half a batch": (GOOD[:-3], ErrorCode.CORRUPT_MESSAGE),
-    "no batch": (b"", ErrorCode.CORRUPT_MESSAGE),
-    "two batches": (GOOD + GOOD, ErrorCode.CORRUPT_MESSAGE),
+    "half a batch": (GOOD[:-3], ErrorCode.INVALID_RECORD),
+    "no batch": (b"", ErrorCode.INVALID_RECORD),
+    "two batches": (GOOD + GOOD, ErrorCode.INVALID_RECORD),
     "an unknown magic": (with_byte(GOOD, 16, 9), ErrorCode.CORRUPT_MESSAGE),
     "too much for the topic": (batch(b"x" * 3000), ErrorCode.MESSAGE_TOO_LARGE),
 }

@@ -44,6 +44,19 @@ def test_what_is_set_comes_to_the_others() -> None:
     assert after == {"retention.ms": "7", "segment.ms": "6"}
 
 
+@pytest.mark.fault("outside-O2", needs_no_remedy="the check that refused them is not made")
+def test_last_value_of_a_setting_that_comes_twice_counts() -> None:
+    """As librdkafka's test 0092 changes one: all settings as they are, then that one again."""
+    sent = [("segment.ms", "5"), ("retention.ms", "6"), ("segment.ms", "7")]
+    changes = [Change(name, value) for name, value in sent]
+    assert apply_changes(TOPIC, changes, {}, replaces=True) == {
+        "segment.ms": "7",
+        "retention.ms": "6",
+    }
+    with pytest.raises(ApiError, match=r"duplicate config keys : segment\.ms"):
+        apply_changes(TOPIC, changes, {}, replaces=False)
+
+
 def test_all_at_once_leave_nothing_else() -> None:
     changes = [Change("retention.ms", "7")]
     assert apply_changes(TOPIC, changes, {"segment.ms": "6"}, replaces=True) == {

@@ -258,7 +258,7 @@ def test_damaged_message_is_refused() -> None:
 
 
 def test_cut_set_is_refused() -> None:
-    assert refusal(old()[:-1]) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(old()[:-1]) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("outer", [0, 1])
@@ -268,12 +268,12 @@ def test_wrapper_around_messages_of_another_format_is_refused(outer: int) -> Non
     checksummed = plain[16:17] + bytes((Codec.GZIP,)) + plain[18:]
     mixed = plain[:12] + zlib.crc32(checksummed).to_bytes(4) + checksummed
     for kept in (0, 1, 2):
-        assert refusal(mixed, config(kept)) is ErrorCode.CORRUPT_MESSAGE
+        assert refusal(mixed, config(kept)) is ErrorCode.INVALID_RECORD
 
 
 def test_record_batch_is_refused() -> None:
     batch = encode_batch([(5, None, b"v", ())])
-    assert refusal(batch) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(batch) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

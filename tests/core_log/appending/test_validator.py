@@ -69,23 +69,42 @@ def test_the_latest_timestamp_is_that_of_the_records_not_of_the_header() -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, HEADER_BYTES - 1])
-def test_less_than_a_header_is_corrupt(size: int) -> None:
-    assert refusal(batch(b"a")[:size]) == ErrorCode.CORRUPT_MESSAGE
+def test_less_than_a_header_is_no_batch(size: int) -> None:
+    assert refusal(batch(b"a")[:size]) == ErrorCode.INVALID_RECORD
 
 
-def test_no_records_at_all_are_corrupt() -> None:
-    assert refusal(None) == ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_another_format_is_corrupt_in_a_request_of_the_second(magic: int) -> None:
-    assert refusal(with_header(batch(b"a"), magic=magic)) == ErrorCode.CORRUPT_MESSAGE
+def test_no_records_at_all_are_no_batch() -> None:
+    assert refusal(None) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(
+    ("magic", "code"),
+    [
+        (0, ErrorCode.INVALID_RECORD),
+        (1, ErrorCode.INVALID_RECORD),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (-1, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_another_format_is_refused_in_a_request_of_the_second(magic: int, code: ErrorCode) -> None:
+    assert refusal(with_header(batch(b"a"), magic=magic)) == code
+
+
+@pytest.mark.parametrize("position", [CRC_COVERS_FROM - 1, HEADER_BYTES, -1])
+def test_wrong_checksum_is_damage_on_the_way(position: int) -> None:
+    bad = bytearray(batch(b"value", key=b"key"))
+    bad[position] ^= 1
+    assert refusal(bytes(bad)) == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_length_that_no_batch_has_is_damage_on_the_way() -> None:
+    assert refusal(with_header(batch(b"a"), length=-1)) == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.fault("broker-9")
+@pytest.mark.parametrize(
     "changes",
     [
-        {"length": -1},
         {"length": 2**31 - 13},
         {"base_offset": 1},
         {"count": 2},
@@ -97,14 +116,14 @@ def test_another_format_is_corrupt_in_a_request_of_the_second(magic: int) -> Non
     ],
     ids=str,
 )
-def test_a_header_that_cannot_be_is_corrupt(changes: dict[str, int]) -> None:
-    assert refusal(with_header(batch(b"a"), **changes)) == ErrorCode.CORRUPT_MESSAGE
+def test_a_header_that_cannot_be_is_refused_for_good(changes: dict[str, int]) -> None:
+    assert refusal(with_header(batch(b"a"), **changes)) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("kept_in", ["producer", "gzip", "uncompressed"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
 @pytest.mark.parametrize("last_offset_delta", [-1, 0])
-def test_a_batch_without_records_is_corrupt(
+def test_a_batch_without_records_is_refused(
     codec: Codec, kept_in: str, last_offset_delta: int
 ) -> None:
     header = batch(b"a", codec=codec)[:HEADER_BYTES]
@@ -115,7 +134,7 @@ def test_a_batch_without_records_is_corrupt(
         count=0,
         last_offset_delta=last_offset_delta,
     )
-    assert refusal(empty, LogConfig(compression_type=kept_in)) == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(empty, LogConfig(compression_type=kept_in)) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(
@@ -141,7 +160,7 @@ def test_count_and_range_of_offsets_must_be_those_of_the_records(
     if is_good:
         assert checked(sent).header.count == 3
     else:
-        assert refusal(sent) == ErrorCode.CORRUPT_MESSAGE
+        assert refusal(sent) == ErrorCode.INVALID_RECORD
 
 
 def test_every_single_bit_that_flips_behind_the_checksum_is_found() -> None:
@@ -158,8 +177,8 @@ def test_every_single_bit_that_flips_behind_the_checksum_is_found() -> None:
     [
         ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
         ({"attributes": TRANSACTIONAL}, ErrorCode.INVALID_RECORD),
-        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.CORRUPT_MESSAGE),
-        ({"attributes": CONTROL}, ErrorCode.CORRUPT_MESSAGE),
+        ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
+        ({"attributes": CONTROL}, ErrorCode.INVALID_RECORD),
     ],
     ids=str,
 )
@@ -219,10 +238,10 @@ def test_zstd_is_refused_where_the_request_is_too_old_for_it() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compressed_bytes_that_are_not_are_corrupt(codec: Codec) -> None:
+def test_compressed_bytes_that_are_not_are_refused(codec: Codec) -> None:
     data = batch(b"a" * 100, codec=codec)
     torn = with_header(data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES))
-    assert refusal(torn) == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(torn) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
