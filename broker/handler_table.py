@@ -415,7 +415,7 @@ class AdminHandlers:
                 delete_topics.handle, controller, cache, config.delete_topic_enable
             ),
             ApiKey.CREATE_PARTITIONS: partial(
-                create_partitions.handle, controller, self.zk, cache, deferred
+                create_partitions.handle, controller, self.zk, cache, deferred, timeout_ms
             ),
             # Quotas.
             ApiKey.DESCRIBE_CLIENT_QUOTAS: partial(
@@ -425,7 +425,9 @@ class AdminHandlers:
                 alter_client_quotas.handle, self.zk, deferred, timeout_ms
             ),
             # Leaders and replicas.
-            ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),
+            ApiKey.ELECT_LEADERS: partial(
+                elect_leaders.handle, controller, cache, deferred, timeout_ms
+            ),
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(
                 alter_partition_reassignments.handle, controller, deferred, timeout_ms
             ),

@@ -31,10 +31,14 @@ def handle(
     controller: Controller,
     cache: MetadataCache,
     deferred: Deferred,
+    timeout_ms: int,
     request: ElectLeadersRequest,
     context: RequestContext,
 ) -> Outcome:
-    """Elect. A request for all partitions gets results only for those that needed an election."""
+    """Elect. A request for all partitions gets results only for those that needed an election.
+
+    The request's time counts for the leaders to be shown; the controller has `timeout_ms` at least.
+    """
     if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -42,7 +46,9 @@ def handle(
 
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _elect(controller, cache, request, context.api_version)
-    return deferred.respond(work, request.timeout_ms, late)
+    # Some clients send 0 (fault outside-O9, was: request.timeout_ms).
+    wait_ms = max(request.timeout_ms, timeout_ms)
+    return deferred.respond(work, wait_ms, late)
 
 
 async def _elect(

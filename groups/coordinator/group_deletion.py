@@ -10,7 +10,8 @@
 A commit in flight counts as committed: its tombstone comes behind it. So does one in an open
 transaction, which commits nothing of what is deleted here. A commit that arrives later
 stays, and the group exists again with it. The response is sent when the last tombstone is
-replicated, or when one could not be written. Then the offsets of that one are kept.
+replicated, or when one could not be written. Then the offsets of that one are kept. A group without
+members whose last offset is deleted goes too.
 
 More than `DELETED_AT_ONCE` offsets are deleted a slice at a time, between turns of the event loop.
 Members that come meanwhile end the deletion of their group.
@@ -18,7 +19,7 @@ Members that come meanwhile end the deletion of their group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from groups.coordinator.append_errors import COMMIT_ERRORS
 from groups.coordinator.events import (
@@ -34,7 +35,7 @@ from groups.coordinator.responses import Done
 from groups.coordinator.shard import Deletion, GroupShard
 from groups.coordinator.subscriptions import CONSUMER, topics_of
 from groups.coordinator.tombstones import tombstones
-from groups.runtime.effects import Append, Effect, Reply, RequestId
+from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import GroupKey, Key, OffsetKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
@@ -93,6 +94,11 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
         if topic_partition not in refused
     }
     keys: list[Key] = [*sorted(committed & deletable)]
+
+    # It was listed until the next check of retention (fault outside-O12, was: False).
+    is_forgotten = _has_nothing(shard, group_id, committed - deletable)
+    if is_forgotten:
+        keys.append(GroupKey(group_id))
 
     # As in Kafka, a partition that has no offset is no error.
     if not keys:
@@ -165,11 +171,11 @@ def stop_slices(shard: GroupShard, event: EndDeletion, now_ms: int) -> list[Effe
     is_recorded = event.group_id in shard.groups or key in shard.in_flight
     if deletion.is_whole and is_recorded:
         return [*_append_slice(deletion, event, [key])]
-    return _respond_if_done(shard, event.request_id, deletion)
+    return _go_on(shard, event, deletion)
 
 
 def _append_slice(
-    deletion: Deletion, event: DeletionSlice | EndDeletion, keys: Sequence[Key]
+    deletion: Deletion, event: DeletionSlice | EndDeletion | DeletionEnded, keys: Sequence[Key]
 ) -> list[Append]:
     appends = tombstones(
         keys, then=lambda removed: DeletionEnded(event.request_id, event.group_id, is_last=False)
@@ -178,11 +184,25 @@ def _append_slice(
     return appends
 
 
-def _respond_if_done(shard: GroupShard, request_id: RequestId, deletion: Deletion) -> list[Effect]:
+def _go_on(
+    shard: GroupShard, event: EndDeletion | DeletionEnded, deletion: Deletion
+) -> list[Effect]:
+    """Respond if all is written, the record of a group that has nothing left among it."""
     if not deletion.is_over or deletion.ended < deletion.begun:
         return []
-    del shard.deletions[request_id]
-    return [Reply(request_id, Done(ErrorCode.NONE, deletion.refused))]
+
+    left = _offset_keys(shard, event.group_id)
+    if not deletion.is_whole and _has_nothing(shard, event.group_id, left):
+        return [*_append_slice(deletion, event, [GroupKey(event.group_id)])]
+    del shard.deletions[event.request_id]
+    return [Reply(event.request_id, Done(ErrorCode.NONE, deletion.refused))]
+
+
+def _has_nothing(shard: GroupShard, group_id: str, offsets: Collection[OffsetKey]) -> bool:
+    """Return whether a group has a record, but neither members nor any of these offsets."""
+    group = shard.live_group(group_id)
+    is_empty = group is None or group.state is GroupState.EMPTY
+    return is_empty and not offsets and group_id in shard.groups
 
 
 def _is_kept(shard: GroupShard, key: OffsetKey) -> bool:
@@ -195,7 +215,7 @@ def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[E
     deletion = shard.deletions.get(event.request_id)
     if deletion is not None and not event.error:
         deletion.ended += 1
-        return _respond_if_done(shard, event.request_id, deletion)
+        return _go_on(shard, event, deletion)
     shard.deletions.pop(event.request_id, None)
     if not event.error and not event.is_last:
         return []

@@ -55,6 +55,7 @@ class Broker:
         *topics: CreatePartitionsRequestTopic,
         validate_only: bool = False,
         timeout_ms: int = 20,
+        writing_ms: int = 20,
         then: Any = lambda waiting: None,
         answers: FairLine | None = None,
     ) -> list[tuple[str, int]]:
@@ -68,6 +69,7 @@ class Broker:
                 self.session,
                 self.cache,
                 attrs.evolve(deferred, answers=answers or deferred.answers),
+                writing_ms,
                 request,
                 context,
             ),
@@ -105,6 +107,14 @@ def to(
 def test_partitions_are_placed_after_those_there_are(broker: Broker) -> None:
     assert broker.create(to(3)) == [("t", ErrorCode.REQUEST_TIMED_OUT)]
     assert broker.partitions() == {"0": [2, 1], "1": [3, 2], "2": [1, 3]}
+
+
+@pytest.mark.fault("outside-O9")
+def test_client_that_gives_no_time_hears_what_is_refused_or_validated(broker: Broker) -> None:
+    at_once = {"timeout_ms": 0, "writing_ms": 10_000}
+    assert broker.create(to(1), **at_once) == [("t", ErrorCode.INVALID_PARTITIONS)]
+    assert broker.create(to(3), validate_only=True, **at_once) == [("t", ErrorCode.NONE)]
+    assert broker.create(to(3), **at_once) == [("t", ErrorCode.REQUEST_TIMED_OUT)]
 
 
 def test_answer_waits_until_all_have_leaders(broker: Broker) -> None:

@@ -42,6 +42,7 @@ def elect(
     *partitions: int,
     version: int = 1,
     timeout_ms: int = 10_000,
+    controller_ms: int = 10_000,
     election_type: int = 0,
     then: Any = lambda waiting: None,
 ) -> dict[TopicPartition, int]:
@@ -54,7 +55,7 @@ def elect(
     context = RequestContext(version, "client", "PLAINTEXT", "1", 0)
     response = served(
         lambda deferred: elect_leaders.handle(
-            controller.as_controller(), metadata, deferred, request, context
+            controller.as_controller(), metadata, deferred, controller_ms, request, context
         ),
         then,
     )
@@ -117,4 +118,11 @@ def test_only_the_controller_elects() -> None:
 
 
 def test_controller_that_does_not_answer_in_time_has_timed_out() -> None:
-    assert elect(AskedController(), cache(), 0, timeout_ms=20) == {P0: 7}
+    assert elect(AskedController(), cache(), 0, timeout_ms=20, controller_ms=20) == {P0: 7}
+
+
+@pytest.mark.fault("outside-O9")
+def test_controller_has_its_time_though_the_client_gives_none() -> None:
+    """segmentio/kafka-go sends 0 unless it is told otherwise."""
+    controller = AskedController({P0: ELECTED, P1: NOT_NEEDED})
+    assert elect(controller, cache(leader=2), 0, 1, timeout_ms=0) == {P0: 7, P1: 84}

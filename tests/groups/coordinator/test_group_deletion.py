@@ -142,6 +142,25 @@ def test_offsets_named_go_and_others_stay() -> None:
     ]
 
 
+@pytest.mark.fault("outside-O12")
+def test_group_without_members_goes_with_its_last_offset() -> None:
+    shard = shard_of((GROUP, metadata()), offset(T0), offset(T1))
+    first = decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS)
+    assert removed_keys(first) == [offset(T0)[0]]
+    both = decide(shard, DeleteOffsets(1, "g", [T0, T1, U0]), NOW_MS)
+    assert removed_keys(both) == [offset(T0)[0], offset(T1)[0], GROUP]
+
+    # Nothing to delete, and nothing left.
+    nothing = decide(shard_of((GROUP, metadata())), DeleteOffsets(1, "g", [T0]), NOW_MS)
+    assert removed_keys(nothing) == [GROUP]
+
+
+def test_group_with_members_stays_without_an_offset() -> None:
+    shard = shard_of((GROUP, metadata(SUBSCRIBED_TO_T)), offset(U0))
+    effects = decide(shard, DeleteOffsets(1, "g", [U0]), NOW_MS)
+    assert removed_keys(effects) == [offset(U0)[0]]
+
+
 def test_offset_that_is_not_there_is_deleted_without_a_record() -> None:
     shard = shard_of(offset(T0))
     assert decide(shard, DeleteOffsets(1, "g", [T1]), NOW_MS) == reply(ErrorCode.NONE)
@@ -386,9 +405,11 @@ def test_other_groups_of_the_partition_keep_theirs_and_what_they_commit(replicat
 MANY = 2 * DELETED_AT_ONCE + 1
 
 
-def many(*, replicas: int = 1) -> Bench:
-    """A group with many offsets of one topic."""
+def many(*, replicas: int = 1, has_record: bool = False) -> Bench:
+    """A group with many offsets of one topic, and a record of itself or not."""
     log = MemoryPartitionLog()
+    if has_record:
+        log.append(0, batch_of((GroupKey(OWN), metadata())), NOW_MS)
     for first in range(0, MANY, 500):
         rows = [
             (OffsetKey(OWN, "t", partition), CommittedOffset(42, -1, "", NOW_MS))
@@ -446,6 +467,27 @@ def test_commit_in_the_middle_of_a_deletion_stays(is_whole: bool, partition: int
     assert {(t, p): at.offset for t, of in kept.items() for p, at in of.items()} == {
         ("t", partition): 7
     }
+
+
+@pytest.mark.fault("outside-O12", needs_no_remedy="it is the one of few offsets")
+def test_group_without_members_goes_with_the_last_of_many_offsets() -> None:
+    bench = many(has_record=True)
+    pending = begin(bench, is_whole=False)
+    bench.run(1)
+    assert error_of(pending) is ErrorCode.NONE
+    assert not bench.coordinator.shard(OWN).knows(OWN)
+
+
+def test_group_that_commits_meanwhile_stays_with_its_record() -> None:
+    bench = many(has_record=True)
+    pending = begin(bench, is_whole=False)
+    bench.run()
+    row = (OffsetKey(OWN, "t", 0), CommittedOffset(7, -1, "", NOW_MS))
+    event = CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [row])
+    assert error_of(bench.coordinator.submit(event)) is ErrorCode.NONE
+    bench.run(1)
+    assert error_of(pending) is ErrorCode.NONE
+    assert OWN in bench.coordinator.shard(OWN).groups
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
