@@ -285,9 +285,9 @@ class _Descriptions:
             configs = self._configs[key] = [
                 CreateTopicsResponseConfig(
                     name=setting.name,
-                    value=setting.values[0][1],
+                    value=setting.value,
                     read_only=setting.read_only,
-                    config_source=setting.values[0][2],
+                    config_source=setting.source,
                     is_sensitive=setting.is_sensitive,
                 )
                 for setting in describe_topic(self.brokers, own)

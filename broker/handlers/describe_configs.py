@@ -101,13 +101,12 @@ def _config(
             DescribeConfigsResponseSynonym(name=name, value=value, source=source)
             for name, value, source in setting.values
         ]
-    _, effective, source = setting.values[0]
     return DescribeConfigsResponseConfig(
         name=setting.name,
-        value=effective,
+        value=setting.value,
         read_only=setting.read_only,
-        is_default=source == FROM_DEFAULT,
-        config_source=source,
+        is_default=setting.source == FROM_DEFAULT,
+        config_source=setting.source,
         is_sensitive=setting.is_sensitive,
         synonyms=synonyms,
         config_type=TYPE_NUMBERS[setting.type],

@@ -14,6 +14,7 @@ from functools import partial
 from broker.settings.config import BrokerConfig
 from broker.settings.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_value
 from broker.settings.entity_configs import Settings
+from broker.settings.ineffective_settings import CHANGES_WITHOUT_EFFECT
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.bounds import MAX_STRING_BYTES
 from protocol.errors import ApiError, ErrorCode
@@ -83,7 +84,7 @@ def broker_schema(
 ) -> Schema:
     """Return the dynamic settings of brokers; `config` has this broker's values."""
     return Schema(
-        {name: dynamic_value(config, name) for name in DYNAMIC},
+        {name: dynamic_value(config, name) for name in DYNAMIC | CHANGES_WITHOUT_EFFECT},
         partial(check_change, config),
         _resource("BROKER", broker),
         "Unknown Dynamic Configuration: ",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.frozen import frozen
-from protocol.settings import ge, int16, int64, setting
+from protocol.settings import ge, int16, int32, setting
 
 
 @frozen
@@ -62,7 +62,7 @@ class TransactionsConfig:
     abort_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
-        validator=int64(1),
+        validator=int32(1),
         doc="Time between two looks for transactions that are open for too long.",
     )
 
@@ -70,13 +70,13 @@ class TransactionsConfig:
     id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         604_800_000,
-        validator=int64(1),
+        validator=int32(1),
         doc="Time after its last transaction for which a transactional id is kept; "
         "producers in logs are kept as long.",
     )
     expiry_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
-        validator=int64(1),
+        validator=int32(1),
         doc="Time between two looks for transactional ids that have expired.",
     )

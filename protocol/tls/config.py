@@ -117,11 +117,11 @@ class TlsConfig:
     )
 
     # ---- Java's own
-    ssl_keymanager_algorithm: str | None = setting(
-        "ssl.keymanager.algorithm", None, doc="No effect: Java's"
+    ssl_keymanager_algorithm: str = setting(
+        "ssl.keymanager.algorithm", "SunX509", doc="No effect: Java's"
     )
-    ssl_trustmanager_algorithm: str | None = setting(
-        "ssl.trustmanager.algorithm", None, doc="No effect: Java's"
+    ssl_trustmanager_algorithm: str = setting(
+        "ssl.trustmanager.algorithm", "PKIX", doc="No effect: Java's"
     )
     ssl_provider: str | None = _java_class("ssl.provider")
     security_providers: str | None = _java_class("security.providers")

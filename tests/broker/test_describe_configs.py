@@ -13,6 +13,7 @@ from broker.network.purgatory import Wait
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import load_broker_config
 from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC
+from broker.settings.described_settings import text
 from broker.settings.topic_configs import TopicConfigs
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -141,12 +142,68 @@ async def test_what_nobody_set_is_a_default() -> None:
 
 
 async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
-    _, configs = await ConfigStage({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
+    given = {"log.retention.ms": "9", "log.retention.hours": "1"}
+    _, configs = await ConfigStage(given).describe(TOPIC, "t", synonyms=True)
     assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
-        ("log.retention.ms", "3600000", FROM_STATIC),
-        ("log.retention.ms", "604800000", FROM_DEFAULT),
+        ("log.retention.ms", "9", FROM_STATIC),
+        ("log.retention.hours", "1", FROM_STATIC),
+        ("log.retention.hours", "168", FROM_DEFAULT),
     ]
+
+
+async def test_hours_of_the_file_are_described_as_hours() -> None:
+    """As Kafka does: what counts for a topic then has no source but the default."""
+    stage = ConfigStage({"log.roll.hours": "1"})
+    _, of_broker = await stage.describe(BROKER, "5", synonyms=True)
+    hours = of_broker["log.roll.hours"]
+    assert (hours.value, hours.config_source) == ("1", FROM_STATIC)
+    assert (of_broker["log.roll.ms"].value, of_broker["log.roll.ms"].synonyms) == (None, [])
+    _, of_topic = await stage.describe(TOPIC, "t", synonyms=True)
+    segment = of_topic["segment.ms"]
+    assert (segment.value, segment.config_source, segment.synonyms) == ("3600000", FROM_DEFAULT, [])
+
+
+@pytest.mark.fault("outside-O14")
+async def test_settings_without_effect_are_described_with_type_and_default() -> None:
+    _, configs = await ConfigStage({"queued.max.requests": "7"}).describe(BROKER, "5")
+    queued, threads = configs["queued.max.requests"], configs["background.threads"]
+    assert (queued.value, queued.config_source, queued.config_type) == ("7", FROM_STATIC, 3)
+    assert (threads.value, threads.config_source, threads.read_only) == ("10", FROM_DEFAULT, False)
+    assert configs["transactional.id.expiration.ms"].value == "604800000"
+
+
+async def test_setting_of_a_listener_has_the_one_without_its_prefix_as_a_synonym() -> None:
+    given = {
+        "listeners": "SSL://localhost:9092",
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "listener.name.ssl.ssl.keystore.type": "PKCS12",
+    }
+    _, configs = await ConfigStage(given).describe(BROKER, "5", synonyms=True)
+    of_listener = configs["listener.name.ssl.ssl.keystore.type"]
+    assert [(s.name, s.value, s.source) for s in of_listener.synonyms] == [
+        ("listener.name.ssl.ssl.keystore.type", "PKCS12", FROM_STATIC),
+        ("ssl.keystore.type", "PEM", FROM_STATIC),
+        ("ssl.keystore.type", "JKS", FROM_DEFAULT),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (0.001, "0.001"),
+        (0.00025, "2.5E-4"),
+        (9999999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (-12345678.5, "-1.23456785E7"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_number_is_written_as_java_writes_it(value: float, written: str) -> None:
+    assert text(value) == written
 
 
 async def test_synonyms_are_told_only_when_asked_for() -> None:
@@ -195,7 +252,7 @@ async def test_a_setting_has_its_type() -> None:
         "log.dirs": 2,
         "log.retention.ms": 5,
         "ssl.keystore.password": 9,
-        "metric.reporters": 0,
+        "metric.reporters": 7,
     }
 
 
@@ -268,7 +325,7 @@ async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -
         ("7", 2),
         ("8", 3),
         ("9", FROM_STATIC),
-        ("604800000", FROM_DEFAULT),
+        ("168", FROM_DEFAULT),
     ]
     assert (configs["log.segment.bytes"].value, configs["log.segment.bytes"].config_source) == (
         "99",
@@ -289,7 +346,7 @@ async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from
         ("log.retention.ms", "8", 2),
         ("log.retention.ms", "6", 3),
         ("log.retention.ms", "9", FROM_STATIC),
-        ("log.retention.ms", "604800000", FROM_DEFAULT),
+        ("log.retention.hours", "168", FROM_DEFAULT),
     ]
     segment = configs["segment.bytes"]
     assert (segment.value, segment.config_source, segment.is_default) == ("99", 3, False)
@@ -300,7 +357,7 @@ async def test_a_secret_is_told_to_nobody() -> None:
     _, configs = await stage.describe(BROKER, "5", synonyms=True)
     for name in stage.properties:
         secret = configs[name]
-        assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, True)
+        assert (secret.value, secret.is_sensitive) == (None, True)
     assert "xyzzy" not in str(configs)
     assert configs["ssl.keystore.password"].synonyms[0].value is None
 

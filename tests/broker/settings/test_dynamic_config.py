@@ -73,6 +73,40 @@ def test_what_cannot_change_is_refused_with_the_reason(name: str, reason: str) -
         apply_dynamic(static(), {name: "1"})
 
 
+@pytest.mark.fault("outside-O8")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("background.threads", "20"),
+        ("num.io.threads", "4"),
+        ("num.network.threads", "6"),
+        ("num.recovery.threads.per.data.dir", "2"),
+        ("num.replica.fetchers", "2"),
+        ("metric.reporters", "org.example.Reporter"),
+        ("sasl.login.refresh.buffer.seconds", "60"),
+    ],
+)
+def test_change_of_what_has_no_effect_is_taken_and_kept(name: str, value: str) -> None:
+    check_change(static(), name, value)
+    assert dynamic_value(apply_dynamic(static(), {name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        ("0", "value should be at least 1"),
+        ("3", "value should be at least half the current value 8"),
+        ("17", "value should not be greater than double the current value 8"),
+        ("many", "Invalid value many for configuration num.io.threads: Not a number of type INT"),
+    ],
+)
+def test_number_of_threads_does_not_leap(value: str, refusal: str) -> None:
+    with pytest.raises(SettingError, match=refusal):
+        check_change(static(), "num.io.threads", value)
+    # Beside what was set last.
+    check_change(apply_dynamic(static(), {"num.io.threads": "12"}), "num.io.threads", "17")
+
+
 def test_the_stores_of_a_listener_can_change_with_its_prefix_only() -> None:
     name = "listener.name.inside.ssl.keystore.location"
     config = apply_dynamic(static(), {name: "/new"})
