@@ -7,7 +7,8 @@ the processor, which costs three reads of clocks. A thread looks at these notes 
 may take, and less often while the loop rests. During a turn that is too long, it logs the loop's
 stack: once a turn, and once a second at most. After that turn, or one that was too long and ended
 before anybody looked, it logs how long the turn took, and how much of that was computing; the rest
-was waiting, for a disk or a processor.
+was waiting, for a disk or a processor. Where the thread itself could not look, the machine slept or
+the process was stopped: no stack would say why.
 """
 
 from __future__ import annotations
@@ -126,6 +127,9 @@ class Watchdog:
     _seen: int = -1
     """The number of the last turn that was seen to be too long."""
     _stack_at: float = -STACK_INTERVAL_S
+    _still_turn: int = -1
+    _still_s: float = 0.0
+    """The time for which all stood still since a turn began, and its number."""
 
     def __enter__(self) -> Watchdog:
         if self.limit_ms > 0:
@@ -161,19 +165,22 @@ class Watchdog:
     def _watch(self) -> None:
         pause_s = self.clock.limit_s
         turns = 0
+        began = time.monotonic()
         while not self._running.acquire(timeout=pause_s):
-            self.look(time.monotonic())
+            now = time.monotonic()
+            self.look(now, late_s=now - began - pause_s)
 
             # Look less often while the loop rests.
             new_turns = self.clock.turns - turns
             turns = self.clock.turns
             is_resting = self.clock.began is None and new_turns <= RESTING_TURNS
             pause_s = self.clock.limit_s * (RESTING_LIMITS if is_resting else 1)
+            began = time.monotonic()
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, late_s: float = 0.0) -> None:
         """Log the long turns that have ended, and where the loop is in a turn that is long already.
 
-        `now` is the time by the monotonic clock.
+        `now` is the time by the monotonic clock, and `late_s` how much later it is than meant.
         """
         self.looks += 1
         # Copies: the loop goes on while this looks.
@@ -181,12 +188,26 @@ class Watchdog:
         began = self.clock.began
 
         self._log_ended()
-        if began is None or now - began < self.clock.limit_s or turn == self._seen:
+        if began is None:
+            return
+
+        # A machine that slept has no turn of 30 s (fault outside-O16, was: 0.0).
+        still_s = self._stood_still_s(turn, late_s)
+        lasted_s = now - began - still_s
+        if lasted_s < self.clock.limit_s or turn == self._seen:
             return
         self._seen = turn
         if now - self._stack_at >= STACK_INTERVAL_S:
             self._stack_at = now
-            self._log_stack(now - began)
+            self._log_stack(lasted_s)
+
+    def _stood_still_s(self, turn: int, late_s: float) -> float:
+        """Return for how long all stood still in a turn, at whose end a look was late."""
+        if turn != self._still_turn:
+            self._still_turn, self._still_s = turn, 0.0
+        if late_s >= self.clock.limit_s:
+            self._still_s += late_s
+        return self._still_s
 
     def _log_stack(self, lasted_s: float) -> None:
         # No frame: the thread has ended.

@@ -45,10 +45,10 @@ class WatchedClock:
         self.clock.ended.append(LongTurn(took_s, computed_s))
         self.wait()
 
-    def look(self, now: float) -> list[str]:
+    def look(self, now: float, late_s: float = 0.0) -> list[str]:
         """Look, and return the first line of each log message."""
         self._caplog.clear()
-        self.watchdog.look(now)
+        self.watchdog.look(now, late_s)
         return [message.partition(":")[0] for message in self._caplog.messages]
 
 
@@ -66,6 +66,26 @@ def test_a_long_turn_is_logged_once_and_again_when_it_is_over(watched: WatchedCl
     over = "a turn of the event loop took 0.170 s, and 0.030 s of the processor"
     assert watched.look(10.21) == [over]
     assert watched.look(10.26) == []
+
+
+@pytest.mark.fault("outside-O16")
+def test_machine_that_slept_has_no_stack_logged(watched: WatchedClock) -> None:
+    watched.turn(10.0)
+    assert watched.look(40.05, late_s=30.0) == []
+    assert watched.look(40.08) == []
+    watched.end(30.09, 0.0)
+    over = "a turn of the event loop took 30.090 s, and 0.000 s of the processor"
+    assert watched.look(40.2) == [over]
+
+
+def test_turn_that_goes_on_after_the_machine_slept_is_logged(watched: WatchedClock) -> None:
+    watched.turn(10.0)
+    assert watched.look(40.05, late_s=30.0) == []
+    assert watched.look(40.15) == ["the event loop has been in one turn for 0.150 s"]
+
+    # It did not sleep in the next one.
+    watched.turn(41.0)
+    assert watched.look(41.2) == ["the event loop has been in one turn for 0.200 s"]
 
 
 def test_log_of_a_long_turn_is_what_a_chaos_story_looks_for(
