@@ -312,6 +312,7 @@ class Broker:
             controller=controller,
             cleaner=cleaner,
             listener=listener,
+            registration=registration,
         )
 
         # No request is served before it is known who may do what.

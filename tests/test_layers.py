@@ -154,6 +154,7 @@ SHELLS = {
     "core_log.log_work",
     "broker.lifecycle.assembly",
     "broker.lifecycle.housekeeping",
+    "broker.lifecycle.listener_changes",
     "broker.metrics.assembly",
     "broker.metrics.loop_load",
     "broker.metrics.metrics_server",

@@ -22,7 +22,7 @@ import attrs
 
 from broker.process.zk_retry import retry_until_connected
 from zk.api import NodeExists, NoNode, Stat, WatchEvent, ZkSession
-from zk.znodes import BrokerId, ZnodeError
+from zk.znodes import BrokerId, Endpoint, ZnodeError
 
 T = TypeVar("T")
 
@@ -95,6 +95,21 @@ class Registration:
         self.epoch = node.czxid
         logger.info("broker %s is registered, epoch %s", self.broker_id, self.epoch)
         return self.epoch
+
+    async def advertise(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Register other addresses, now and in each later session."""
+        if endpoints == tuple(self.broker.endpoints):
+            return
+        self.broker = attrs.evolve(self.broker, endpoints=endpoints)
+        if self.epoch < 0:
+            return
+
+        # Without a node the next session registers them.
+        path, data = BrokerId.path(self.broker_id), self.broker.encode()
+        with suppress(NoNode):
+            await self._ask(lambda: self.zk.set(path, data))
+            where = ", ".join(str(endpoint) for endpoint in endpoints)
+            logger.info("broker %s is registered at %s", self.broker_id, where)
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         return await retry_until_connected(self.zk, call)

@@ -20,6 +20,7 @@ from broker.controller.controller import Controller
 from broker.lifecycle.config_effects import ConfigEffects
 from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from broker.lifecycle.housekeeping import Housekeeping
+from broker.lifecycle.listener_changes import ListenerChanges
 from broker.network.addresses import own_host_name
 from broker.network.listener import Listener
 from broker.process.periodic import run_every
@@ -149,7 +150,7 @@ def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tupl
         attrs.evolve(
             endpoint,
             host=endpoint.host or own_host_name(),
-            port=endpoint.port or ports[endpoint.listener],
+            port=endpoint.port or ports.get(endpoint.listener, 0),
         )
         for endpoint in config.advertised
     )
@@ -237,8 +238,13 @@ async def follow_settings(
     controller: Controller,
     cleaner: Cleaner,
     listener: Listener,
+    registration: Registration,
 ) -> None:
     """Put stored settings into effect now, and each change of them from now on."""
+    endpoints = {endpoint.listener: endpoint for endpoint in settings.brokers.static.endpoints}
+    listener_changes = ListenerChanges(
+        listener, settings.tls, registration, advertised_endpoints, endpoints
+    )
     effects = ConfigEffects(
         settings.topics,
         settings.brokers,
@@ -248,6 +254,7 @@ async def follow_settings(
         controller,
         cleaner,
         listener,
+        listener_changes,
         settings.tls,
         process.spawn,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
+from broker.lifecycle.listener_changes import ListenerChanges
 from broker.network.listener import Listener
 from broker.process.change_notifications import LOOK_INTERVAL_MS
 from broker.process.periodic import run_every
@@ -38,6 +39,7 @@ class ConfigEffects:
     controller: Controller
     cleaner: Cleaner
     listener: Listener
+    listener_changes: ListenerChanges
     tls: TlsContexts
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
@@ -70,6 +72,7 @@ class ConfigEffects:
         # Settings may have changed between the reading at start and the watch.
         await self.topics.read_again()
         await self.brokers.read()
+        await self.listener_changes.apply(self.brokers.now)
         if self.users is not None:
             await self.users.read_all()
 
@@ -81,6 +84,7 @@ class ConfigEffects:
         self.listener.update_limits(config.connection_limits)
         if self.tls.listeners:
             self.spawn(self.tls.apply(config))
+        self.spawn(self.listener_changes.apply(config))
 
         # The defaults first: the logs' configs are made from them.
         self.topics.set_defaults(config.log)

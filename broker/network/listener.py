@@ -135,6 +135,8 @@ class Listener:
     delayed: dict[socket.socket, asyncio.TimerHandle] = attrs.field(factory=dict)
     _sockets: dict[str, socket.socket] = attrs.field(factory=dict)
     _acceptors: deque[Acceptor] = attrs.field(factory=deque)
+    _accept: Callable[[str, socket.socket], None] | None = None
+    """Begins to accept at the socket of a listener; None before `serve`."""
     _will_close_excess: bool = False
     _untold_refusals: int = 0
     """Connections refused for a lack of files since the log had its last line of that."""
@@ -159,14 +161,46 @@ class Listener:
         """
         self.quotas.of_addresses = _limits_of_addresses(self.config.connection_limits.overrides)
         for endpoint in self.config.endpoints:
-            bound = self.open_socket(endpoint.host, endpoint.port)
-            self._sockets[endpoint.listener] = bound
-            # Before `listen`: accepted sockets take over the sizes.
-            _size_buffers(bound, self.config)
-            # Listen now, because a port that is only bound can be bound by other processes too.
-            bound.listen(BACKLOG)
+            self.open(endpoint)
+        return self.ports
 
+    @property
+    def ports(self) -> dict[str, int]:
+        """The bound ports by listener name."""
         return {name: bound.getsockname()[1] for name, bound in self._sockets.items()}
+
+    def open(self, endpoint: Endpoint) -> int:
+        """Bind the port of a listener and return it; its earlier one is not accepted at any more.
+
+        Clients are served at once if those of the other listeners are. Raises OSError.
+        """
+        name = endpoint.listener
+        bound = self.open_socket(endpoint.host, endpoint.port)
+        self._close_socket(name)
+        self._sockets[name] = bound
+
+        # Before `listen`: accepted sockets take over the sizes.
+        _size_buffers(bound, self.config)
+        # Listen now, because a port that is only bound can be bound by other processes too.
+        bound.listen(BACKLOG)
+        if self._accept is not None:
+            self._accept(name, bound)
+        return int(bound.getsockname()[1])
+
+    def shut(self, name: str) -> None:
+        """Close the port of a listener and all its connections."""
+        self._close_socket(name)
+        for connection in [one for one in self.connections if one.listener == name]:
+            connection.close()
+
+    def _close_socket(self, name: str) -> None:
+        bound = self._sockets.pop(name, None)
+        if bound is None:
+            return
+        for acceptor in [one for one in self._acceptors if one.listener == name]:
+            acceptor.close()
+            self._acceptors.remove(acceptor)
+        bound.close()
 
     async def serve(
         self,
@@ -182,18 +216,20 @@ class Listener:
         turns = Turns(loop.call_soon, loop.time, is_controller)
         handshakes = Handshakes(loop.call_soon, loop.time)
 
-        for name, bound in self._sockets.items():
+        def accept(name: str, bound: socket.socket) -> None:
             take = partial(self._take, name, dispatcher, turns, handshakes)
             acceptor = Acceptor(name, bound, self.quotas, take)
             self._acceptors.append(acceptor)
             acceptor.start()
 
+        self._accept = accept
+        for name, bound in self._sockets.items():
+            accept(name, bound)
+
     async def close(self) -> None:
         """Stop accepting, and close every connection. Parked requests get no response."""
-        while self._acceptors:
-            self._acceptors.pop().close()
-        for bound in self._sockets.values():
-            bound.close()
+        for name in list(self._sockets):
+            self._close_socket(name)
         for delayed in list(self.delayed):
             self._close_delayed(delayed)
 

@@ -18,6 +18,7 @@ import attrs
 
 from broker.settings.config import BrokerConfig
 from broker.settings.dynamic_config import (
+    LISTENERS,
     TOPIC_DEFAULTS,
     apply_dynamic,
     is_listener_limit,
@@ -93,7 +94,8 @@ class BrokerConfigs:
             refuse_contradiction(self.static, {**self.cluster, **settings})
             return
         for name in settings:
-            if name.startswith(PREFIX) and not is_listener_limit(name):
+            is_of_listener = name.startswith(PREFIX) and not is_listener_limit(name)
+            if is_of_listener or name in LISTENERS:
                 raise SettingError(name, NOT_FOR_ALL_BROKERS)
 
         # A broker has those for all brokers alone, or under its own.

@@ -699,7 +699,7 @@ def _find_suspicious(config: BrokerConfig) -> list[str]:
 def _refuse_impossible(config: BrokerConfig) -> None:
     refuse_impossible(config.cleaner)
     _refuse_impossible_sizes(config)
-    _refuse_impossible_addresses(config)
+    refuse_impossible_addresses(config)
     _refuse_impossible_ids(config)
     _refuse_impossible_logins(config)
 
@@ -737,7 +737,8 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
         )
 
 
-def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+def refuse_impossible_addresses(config: BrokerConfig) -> None:
+    """Raise SettingError for listeners that cannot be bound, found, or reached by brokers."""
     refuse_shared_ports("listeners", config.endpoints)
 
     # Settings of TLS that no listener can have.

@@ -18,7 +18,7 @@ from broker.settings.config_alteration import (
     invalid_value,
     topic_schema,
 )
-from broker.settings.dynamic_config import apply_dynamic
+from broker.settings.dynamic_config import LISTENERS, apply_dynamic
 from broker.settings.entity_configs import BROKERS, TOPICS, Settings, alter, unknown_topic
 from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
@@ -106,7 +106,9 @@ class ConfigResources:
         change = partial(apply_changes, schema, alteration.changes, replaces=replaces)
         if kind == BROKERS and entity != DEFAULT_ENTITY:
             change = partial(self._change_own, schema, change)
-            await self._check_stores(schema, change)
+            opens = any(entry.name in LISTENERS for entry in alteration.changes)
+            if self.tls.listeners or opens:
+                await self._check_stores(schema, change)
         await alter(self.zk, kind, entity, change, validate_only=validate_only)
         if validate_only:
             return
@@ -130,8 +132,6 @@ class ConfigResources:
 
     async def _check_stores(self, schema: Schema, change: Callable[[Settings], Settings]) -> None:
         """Raise ApiError if the stores of a listener would not load. This reads files."""
-        if not self.tls.listeners:
-            return
         after: list[Settings] = []
 
         def capture(stored: Settings) -> Settings:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import attrs
 
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
-from broker.settings.config import LOG_NAMES, BrokerConfig
+from broker.settings.config import LOG_NAMES, BrokerConfig, refuse_impossible_addresses
 from broker.settings.connection_settings import (
     LISTENER_LIMITS,
     MAX_CONNECTIONS,
@@ -37,6 +37,7 @@ from broker.settings.listener_settings import (
     is_listener_setting,
     split_listener_setting,
 )
+from broker.settings.sasl_config import is_sasl
 from broker.settings.tls_settings import DYNAMIC_TLS_SETTINGS
 from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig, broker_config
@@ -66,10 +67,13 @@ _LIMITS = (
     MAX_PER_IP,
     PER_IP_OVERRIDES,
 )
+LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+"""The settings by which listeners are opened, shut and advertised, of one broker at a time."""
+
 _OWN_FIELDS: Mapping[str, str] = {
     setting.name: field
     for field, setting in declared_settings(BrokerConfig).items()
-    if setting.name in _LIMITS
+    if setting.name in _LIMITS + LISTENERS
 }
 
 # The cleaner is started, or not, with the broker.
@@ -109,15 +113,30 @@ def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCon
     Raises SettingError, NotDynamic.
     """
     config = _overlay(static, dynamic)
-    _refuse_impossible(config)
+    _refuse_impossible(static, config)
     return config
 
 
-def _refuse_impossible(config: BrokerConfig) -> None:
+def _refuse_impossible(static: BrokerConfig, config: BrokerConfig) -> None:
     """Raise SettingError for values that are valid one by one, and impossible together."""
     refuse_impossible(config.cleaner)
+    refuse_impossible_addresses(config)
+    _refuse_impossible_listeners(static, config)
     limits = config.connection_limits
     refuse_impossible_limits(limits.per_ip, limits.overrides)
+
+
+def _refuse_impossible_listeners(static: BrokerConfig, config: BrokerConfig) -> None:
+    """Raise SettingError for listeners that cannot be opened while the broker runs."""
+    before = {endpoint.listener: endpoint.security_protocol for endpoint in static.endpoints}
+    for endpoint in config.endpoints:
+        name, protocol = endpoint.listener, endpoint.security_protocol
+        if before.get(name, protocol) != protocol:
+            reason = f"Security protocol cannot be updated for existing listener {name}"
+            raise SettingError("listener.security.protocol.map", reason)
+        if name not in before and is_sasl(endpoint):
+            reason = f"{name} has logins: it is opened at a start, by the broker's file"
+            raise SettingError("listeners", reason)
 
 
 def check_change(now: BrokerConfig, name: str, value: str) -> None:
@@ -139,7 +158,7 @@ def refuse_contradiction(static: BrokerConfig, dynamic: Mapping[str, str]) -> No
     for name, value in dynamic.items():
         with contextlib.suppress(SettingError):
             config = _overlay(config, {name: value})
-    _refuse_impossible(config)
+    _refuse_impossible(static, config)
 
 
 def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:

@@ -59,13 +59,28 @@ class TlsContexts:
             return
         made = await self.in_thread(partial(self._make_all, config))
         for listener, of_listener in made.items():
-            self._made[listener] = of_listener
-            tls = of_listener.loaded.config
-            self.listeners[listener] = ListenerTls(
-                of_listener.server,
-                parse_rules(tls.ssl_principal_mapping_rules),
-                config.protocol_of(listener) == SecurityProtocol.SSL.name,
-            )
+            self._take(config, listener, of_listener)
+
+    async def add(self, config: BrokerConfig, listener: str) -> None:
+        """Make the contexts of a listener that is opened. Raises SettingError."""
+        if listener not in self._made:
+            made = await self.in_thread(partial(self._make, config, listener))
+            self._config = config
+            self._take(config, listener, made)
+
+    def drop(self, listener: str) -> None:
+        """Forget a listener that is shut."""
+        self._made.pop(listener, None)
+        self.listeners.pop(listener, None)
+
+    def _take(self, config: BrokerConfig, listener: str, made: _Made) -> None:
+        self._made[listener] = made
+        tls = made.loaded.config
+        self.listeners[listener] = ListenerTls(
+            made.server,
+            parse_rules(tls.ssl_principal_mapping_rules),
+            config.protocol_of(listener) == SecurityProtocol.SSL.name,
+        )
 
     def client_context(self, listener: str) -> ssl.SSLContext | None:
         """Return the context for connecting to a listener of brokers; None: it has no TLS."""
@@ -74,8 +89,7 @@ class TlsContexts:
 
     async def check(self, config: BrokerConfig) -> None:
         """Raise SettingError for a config whose stores cannot take effect here."""
-        if self._made:
-            await self.in_thread(partial(self._make_all, config))
+        await self.in_thread(partial(self._make_all, config))
 
     async def apply(self, config: BrokerConfig) -> None:
         """Take new settings into effect, and files that changed. What is refused is logged."""
@@ -84,12 +98,15 @@ class TlsContexts:
 
     async def renew(self) -> None:
         """Make the contexts again whose settings or files changed."""
-        for listener in self._made:
+        for listener in list(self._made):
             await self._renew(listener)
 
     async def _renew(self, listener: str) -> None:
         config = self._config
         assert config is not None
+        # It may be shut, and have no settings any more.
+        if listener not in {endpoint.listener for endpoint in config.endpoints}:
+            return
         try:
             made = await self.in_thread(partial(self._make_if_changed, config, listener))
         except SettingError as error:
@@ -105,7 +122,7 @@ class TlsContexts:
             return
 
         self._refused.pop(listener, None)
-        if made is not None:
+        if made is not None and listener in self._made:
             self._made[listener] = made
             self.listeners[listener].context = made.server
             logger.info("listener %s: new connections have the changed stores", listener)

@@ -50,7 +50,6 @@ class Described:
 _SET = "a cluster of `kbroker dev` keeps its records, so this is no default"
 _IDS = "brokers of 2.3 may be in the cluster: topic ids are not served yet"
 _FLEXIBLE = "the kernel's own sizes: docs/differences.md"
-_LISTENERS = "listeners change at a restart: docs/differences.md"
 _SECURITY = "who may log in, and how, is not taken without effect"
 _KEPT = "a file of Kafka is read, and this is refused in it where it asks for something"
 
@@ -62,9 +61,6 @@ OTHERWISE: Mapping[str, str] = {
     "inter.broker.protocol.version": _IDS,
     "socket.receive.buffer.bytes": _FLEXIBLE,
     "socket.send.buffer.bytes": _FLEXIBLE,
-    "listeners": _LISTENERS,
-    "advertised.listeners": _LISTENERS,
-    "listener.security.protocol.map": _LISTENERS,
     "principal.builder.class": _KEPT,
     "sasl.enabled.mechanisms": _SECURITY,
     "sasl.jaas.config": _SECURITY,

@@ -150,6 +150,10 @@ def test_every_setting_that_can_change_has_a_value_and_can_be_set_to_it() -> Non
     config = static()
     for name in DYNAMIC:
         value = dynamic_value(config, name)
+        # Not given: those that are listened on.
+        if value is None:
+            assert name in ("listeners", "advertised.listeners")
+            continue
         text = ",".join(value) if isinstance(value, tuple) else str(value).replace("F", "f")
         assert dynamic_value(apply_dynamic(config, {name: text}), name) == value
 
