@@ -15,7 +15,6 @@ import click
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.supervisor import Supervisor
 from broker.process.freed_memory import keep_freed_memory
-from broker.process.log_lines import SafeFormatter
 from broker.process.process_limits import log_files_limit
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
@@ -25,6 +24,7 @@ from clients.command_line.output import KeyValue, read_properties
 from clients.command_line.printing import say
 from core_log.meta_properties import META_PROPERTIES
 from core_log.open_files import OPEN_FILES
+from protocol.log_lines import SafeFormatter
 from protocol.metrics import Metrics
 from protocol.settings import SettingError
 

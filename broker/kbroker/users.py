@@ -23,6 +23,7 @@ from clients.command_line.output import (
     show_verdicts,
     target_options,
 )
+from clients.command_line.printing import plain
 from protocol.errors import ApiError, ErrorCode
 from protocol.sasl.exchange import SCRAM_SHA_512
 from protocol.sasl.iterations import DEFAULT_ITERATIONS, MAX_STORED_ITERATIONS, MIN_ITERATIONS
@@ -132,7 +133,9 @@ def read_password(name: str, from_stdin: bool) -> str:
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask for a password: --password-stdin")
         return str(
-            click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+            click.prompt(
+                f"Password of {plain(name)}", hide_input=True, confirmation_prompt=True, err=True
+            )
         )
 
     password = sys.stdin.readline().rstrip("\r\n")

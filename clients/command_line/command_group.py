@@ -4,6 +4,7 @@
 """
 
 import gc
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -14,6 +15,7 @@ import click
 
 from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED, error_text
 from clients.command_line.printing import plain, say
+from protocol.log_lines import SafeFormatter
 from protocol.version import COMPILED, __version__
 
 P = ParamSpec("P")
@@ -88,6 +90,9 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the sub-command. An expected exception becomes one line and an exit code."""
+        # Where a command does not say how to log, warnings of libraries go to stderr by this one.
+        if logging.lastResort is not None:
+            logging.lastResort.setFormatter(SafeFormatter("%(levelname)s: %(message)s"))
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -286,12 +286,19 @@ def print_coloured(
 
 
 def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV (RFC 4180) with a header of keys and empty fields for None."""
+    """Return CSV (RFC 4180) with a header of keys and empty fields for None.
+
+    Names are those of the table; JSON has them as they are.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([column.key for column in columns])
-    writer.writerows([item.get(column.key) for column in columns] for item in items)
+    writer.writerows([_csv_field(item.get(column.key)) for column in columns] for item in items)
     return buffer.getvalue().rstrip("\n")
+
+
+def _csv_field(value: object) -> str:
+    return "" if value is None else plain(value)
 
 
 def envelope(listing: Listing) -> str:

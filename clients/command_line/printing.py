@@ -2,7 +2,7 @@
 
 Names of groups, members, clients and topics, and metadata, are what strangers wrote. All that
 commands print goes through this module, and `tests/clients/command_line/test_printing.py` holds
-them to it.
+them to it. It does not matter where it is printed to: what a file or a pipe gets is shown later.
 """
 
 import json
@@ -11,15 +11,12 @@ from typing import Any
 
 import click
 
+from protocol.printable import one_line, visible
+
 
 def plain(value: object) -> str:
     """Return one line of text: `-` for None; characters that could control a terminal escaped."""
-    text = "-" if value is None else str(value)
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    return character if character.isprintable() else ascii(character)[1:-1]
+    return "-" if value is None else one_line(str(value))
 
 
 def say(sentence: str = "", *, err: bool = False) -> None:
@@ -30,20 +27,29 @@ def say(sentence: str = "", *, err: bool = False) -> None:
 
 
 def print_text(text: str, *, newline: bool = True) -> None:
-    """Print lines on stdout that are a table, or that programs read: these get them as they are."""
-    click.echo(for_stdout(text), nl=newline)
+    """Print lines on stdout: a table, or what programs read."""
+    # A pipe may lead to a terminal, as that of ssh does (fault security-12, was: text).
+    lines = _shown(text)
+    click.echo(lines, nl=newline)
 
 
 def for_stdout(text: str) -> str:
-    """Return lines as they are, or, if stdout is a terminal, as it may show them."""
-    if not sys.stdout.isatty() or text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" else _visible(c) for c in text)
+    """Return lines with records in them: as they are, or as a terminal may show them."""
+    return _shown(text) if sys.stdout.isatty() else text
 
 
-def json_text(content: Any, indent: int | None = None) -> str:
+def _shown(text: str) -> str:
+    """Return lines in which nothing but a tab has an effect."""
+    return "\n".join(
+        line if line.isprintable() else "".join(c if c == "\t" else visible(c) for c in line)
+        for line in text.split("\n")
+    )
+
+
+def json_text(content: Any, indent: int | None = None, *, compact: bool = False) -> str:
     """Return JSON in which everything that could control a terminal has JSON's own escape."""
-    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    separators = (",", ":") if compact else None
+    text = json.dumps(content, indent=indent, ensure_ascii=False, separators=separators)
     lines = text.split("\n")
     return "\n".join(line if line.isprintable() else _escaped_json(line) for line in lines)
 

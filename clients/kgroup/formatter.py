@@ -6,11 +6,11 @@ Properties (the names are Kafka's): `print.timestamp`, `print.key`, `print.value
 (Kafka's class names). Without a deserializer, bytes are printed as they are.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from clients.command_line.output import text_or_base64
+from clients.command_line.printing import json_text
 from clients.serializers import (
     Decoder,
     double_decoder,
@@ -194,4 +194,4 @@ def json_line(message: Message) -> bytes:
             {"key": name, **text_or_base64("value", value)} for name, value in message.headers
         ],
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_text(fields, compact=True).encode() + b"\n"

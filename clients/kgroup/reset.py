@@ -504,7 +504,14 @@ _WAY_BACK = {
 
 def print_csv(plans: Sequence[ResetPlan], failures: Sequence[Failure]) -> None:
     """Print the new offsets as Kafka's CSV, with the groups' names if there are several."""
+    failures = [*failures]
     for plan in plans:
+        # The file would name another group (fault security-12, was: False).
+        is_unnameable = len(plans) > 1 and not plan.group.isprintable()
+        if is_unnameable:
+            text = "no line of CSV can have its name: export it alone, or use kgroup export"
+            failures.append(Failure(plan.group, "InvalidName", text))
+            continue
         print_text(csv_rows(plan.rows, plan.group if len(plans) > 1 else None), newline=False)
 
     report(failures)

@@ -18,6 +18,7 @@ from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
 from clients.kgroup.events import Age
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
+from protocol.log_lines import SafeFormatter
 from protocol.port_holder import explain_refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ INTERVAL_S = 10
 TOKEN_VARIABLE = "KGROUP_SERVE_TOKEN"
 LAST_S = 5
 """Time for responses that are being made when it ends."""
+LOG_CONFIG = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    # Tracebacks have names of groups, too.
+    "formatters": {"safe": {"()": SafeFormatter, "fmt": "%(levelname)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "safe"}},
+    "loggers": {"uvicorn": {"handlers": ["stderr"], "propagate": False}},
+}
+"""How uvicorn logs."""
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
@@ -184,7 +194,11 @@ async def serve(
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
             app = make_app(App(monitor, target, compat, granularity, access))
             config = uvicorn.Config(
-                app, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_S
+                app,
+                log_config=LOG_CONFIG,
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=LAST_S,
             )
             say(f"serving http://{address[0]}:{listener.getsockname()[1]}/")
             server = uvicorn.Server(config)

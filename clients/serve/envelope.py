@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from clients.command_line.output import ENVELOPE_VERSION, VERDICTS, Failure
+from clients.command_line.printing import json_text
 
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -33,4 +34,6 @@ def envelope(
     }
     if kind in VERDICTS:
         content["verdict"] = verdict
-    return JSONResponse(content | more, status, headers=HEADERS)
+    # Who asks with curl sees it on a terminal (fault security-12, was: str(content | more)).
+    text = json_text(content | more, compact=True)
+    return Response(text, status, headers=HEADERS, media_type="application/json")

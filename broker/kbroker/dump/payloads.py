@@ -8,12 +8,12 @@ they are stored; Kafka's tool prints them in the order of its hash tables.
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from broker.kbroker.log.records import LoggedRecord
+from clients.command_line.printing import json_text, plain
 from clients.named_object import named_object
 from groups.transactions.records import (
     TransactionRecordError,
@@ -142,11 +142,14 @@ def decode_offsets_payload(record: LoggedRecord) -> Texts:
     else:
         name = f"group_metadata::group={key.group}"
 
+    # Whoever commits chooses the names (fault security-12, was: name).
+    name = plain(name)
+
     # A tombstone deletes it.
     if value is None:
         return name, DELETED
     if isinstance(value, CommittedOffset):
-        return name, _format_offset(value)
+        return name, plain(_format_offset(value))
     return name, _format_group(value)
 
 
@@ -157,15 +160,14 @@ def _format_offset(committed: CommittedOffset) -> str:
 
 def _format_group(group: GroupMetadata) -> str:
     members = ",".join(_format_member(member, group.protocol_type) for member in group.members)
-    return json.dumps(
+    return json_text(
         {
             "protocolType": group.protocol_type,
             "protocol": group.protocol,
             "generationId": group.generation_id,
             "assignment": f"{{{members}}}",
         },
-        separators=(",", ":"),
-        ensure_ascii=False,
+        compact=True,
     )
 
 
@@ -195,7 +197,8 @@ def _hex(data: bytes) -> str:
 def decode_transaction_payload(record: LoggedRecord) -> Texts:
     """Decode a record of `__transaction_state`."""
     try:
-        name = f"transaction_metadata::transactionalId={decode_transaction_key(record.key or b'')}"
+        transactional_id = plain(decode_transaction_key(record.key or b""))
+        name = f"transaction_metadata::transactionalId={transactional_id}"
         if record.value is None:
             return name, DELETED
         value = decode_transaction_value(record.value)

@@ -65,5 +65,11 @@ def test_a_json_line_is_one_object_with_base64_for_what_is_not_text() -> None:
     }
 
 
+def test_a_json_line_has_nothing_that_a_terminal_obeys() -> None:
+    line = json_line(Record(value="\x9b2J\u202e".encode()))
+    assert line.isascii()
+    assert json.loads(line)["value"] == "\x9b2J\u202e"
+
+
 def test_a_line_break_in_a_value_stays_inside_its_json_line() -> None:
     assert json_line(Record(value=b"a\nb")).count(b"\n") == 1

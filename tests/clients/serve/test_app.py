@@ -1,14 +1,17 @@
 """The page of `kgroup serve`: what it asks of brokers, and that it is in the wheel."""
 
+import json
 import tomllib
 from pathlib import Path
 
+import pytest
 from starlette.requests import Request
 
 from clients.admin import Admin
 from clients.command_line.output import Target
 from clients.command_line.sessions import Sessions
 from clients.serve.app import PAGE, App
+from clients.serve.envelope import envelope
 from clients.serve.monitor import Monitor
 from tests.clients.scripted_broker import ScriptedBroker
 from tests.stage.processes import ROOT
@@ -29,6 +32,16 @@ async def test_events_and_journal_are_not_read_again_at_the_next_refresh(tmp_pat
         assert len(broker.requests) == asked
         await refresh(b"other")
         assert len(broker.requests) > asked
+
+
+@pytest.mark.fault("security-12")
+def test_json_has_a_name_as_it_is_in_escapes_of_its_own() -> None:
+    name = "g\x9b2J\x7f\u202e\u2028é"
+    response = envelope("groups", [{"group": name}])
+    text = bytes(response.body).decode()
+    assert text.isprintable()
+    assert json.loads(text)["items"] == [{"group": name}]
+    assert response.headers["content-type"] == "application/json"
 
 
 def test_each_file_of_the_page_is_in_the_wheel() -> None:

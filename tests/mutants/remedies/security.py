@@ -19,7 +19,7 @@ TESTS: dict[str, str] = {
     "broker.authorization.acl_authorizer": "tests/broker/authorization/test_acl_authorizer.py",
     "broker.network.connection": SASL_CONNECTION,
     "broker.network.dispatch": DISPATCH,
-    "broker.process.log_lines": "tests/broker/process/test_log_lines.py",
+    "protocol.log_lines": "tests/protocol/test_log_lines.py",
     "broker.quotas.charging": "tests/broker/quotas/test_charging.py",
     "broker.quotas.client_quotas": "tests/broker/quotas/test_client_quotas.py",
     "broker.process.rate": "tests/broker/process/test_rate.py",
@@ -360,7 +360,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "X7",
         "a name forges no line of the log",
-        "broker.process.log_lines:_make_safe",
+        "protocol.log_lines:_make_safe",
         "character == _LINE_BREAK",
         "False",
     ),

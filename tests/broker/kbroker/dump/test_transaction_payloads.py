@@ -1,9 +1,14 @@
-"""Records of `__transaction_state` as text, in the words of Kafka's tool."""
+"""Records of `__transaction_state`, and names in both topics, in the words of Kafka's tool."""
 
 import pytest
 
-from broker.kbroker.dump.payloads import UndecodableRecord, decode_transaction_payload
+from broker.kbroker.dump.payloads import (
+    UndecodableRecord,
+    decode_offsets_payload,
+    decode_transaction_payload,
+)
 from broker.kbroker.log.records import LoggedRecord
+from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
 
 KEY = bytes.fromhex("0000000574786e2d31")
 ONGOING = bytes.fromhex(
@@ -26,6 +31,23 @@ def test_a_transaction_has_its_partitions_in_the_order_of_the_record(
 ) -> None:
     name = "transaction_metadata::transactionalId=txn-1"
     assert decode_transaction_payload(LoggedRecord(0, 0, KEY, value)) == (name, text)
+
+
+@pytest.mark.fault("security-12")
+def test_neither_a_group_nor_metadata_forge_a_line() -> None:
+    key = encode_key(OffsetKey("g\x1b[2J\nforged", "t", 0))
+    value = encode_value(CommittedOffset(1, metadata="\u202e"))
+    assert decode_offsets_payload(LoggedRecord(0, 0, key, value)) == (
+        r"offset_commit::group=g\x1b[2J\nforged,partition=t-0",
+        r"offset=1,metadata=\u202e",
+    )
+
+
+def test_a_transactional_id_forges_no_line() -> None:
+    name = "t\x1b[2J\nforged"
+    key = bytes.fromhex("0000") + len(name).to_bytes(2, "big") + name.encode()
+    text, _ = decode_transaction_payload(LoggedRecord(0, 0, key, None))
+    assert text == r"transaction_metadata::transactionalId=t\x1b[2J\nforged"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker.kbroker.start import LOG_LINE
-from broker.process.log_lines import MOST_CHARACTERS, SafeFormatter
+from protocol.log_lines import MOST_CHARACTERS, SafeFormatter
 
 
 def formatted(message: str, *args: object, exc_info: object = None) -> str:
@@ -23,6 +23,11 @@ def test_a_name_with_a_line_break_begins_no_line_of_its_own() -> None:
     first, second = text.splitlines()
     assert first.startswith("[")
     assert second.startswith("\t[2026")
+
+
+@pytest.mark.fault("security-12")
+def test_a_sign_that_turns_the_direction_is_escaped() -> None:
+    assert r"topic \u202eowt\u2069 is" in formatted("topic %s is unknown", "\u202eowt\u2069")
 
 
 @pytest.mark.parametrize(
