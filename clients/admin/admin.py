@@ -53,7 +53,7 @@ from clients.admin.verdicts import (
 from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
-from clients.errors import BrokerError, KgroupError, left_out
+from clients.errors import BrokerError, DeadlineExceeded, KgroupError, left_out
 from clients.position_arguments import check_offsets
 from clients.shared_close import SharedClose
 from offsets.requests import (
@@ -72,6 +72,7 @@ from protocol.acls import (
     ResourceType,
 )
 from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.find_coordinator import TRANSACTION_KEY
 from protocol.settings import load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLEAN
@@ -693,6 +694,34 @@ class Admin:
         request = commit_request(group_id, offsets)
         read = partial(group_responses.all_committed, group_id, offsets)
         await self._calls.coordinator(group_id, request, read)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Verdicts[TopicPartition]:
+        """Commit offsets for a group that has no members.
+
+        Returns None or an error for each partition, as UNKNOWN_TOPIC_OR_PARTITION: the others are
+        committed. Raises BrokerError if the coordinator is not found, DeadlineExceeded if it does
+        not respond, and TypeError and ValueError for impossible offsets.
+        """
+        check_offsets(offsets)
+        request = commit_request(group_id, offsets)
+        verdicts: dict[TopicPartition, ApiError | None] = {}
+
+        def read(response: Any) -> None:
+            verdicts.update(group_responses.commit_verdicts(group_id, offsets, response))
+            for error in verdicts.values():
+                if error is not None and error.code.retriable:
+                    raise error
+
+        try:
+            await self._calls.coordinator(group_id, request, read)
+        except DeadlineExceeded:
+            # All other errors that may pass are the coordinator's.
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if all(error is None or error.code is not unknown for error in verdicts.values()):
+                raise
+        return verdicts
 
     async def delete_groups(self, group_ids: Iterable[str]) -> Verdicts[str]:
         """Delete groups and all their committed offsets (brokers from 1.1 on).

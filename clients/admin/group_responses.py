@@ -144,6 +144,19 @@ def all_committed(
         raise_for(ApiKey.OFFSET_COMMIT, results[partition], what)
 
 
+def commit_verdicts(
+    group_id: str, partitions: Collection[TopicPartition], response: OffsetCommitResponse
+) -> Verdicts[TopicPartition]:
+    """Return None or an error for each partition."""
+    verdicts = {
+        partition: make_verdict(
+            ApiKey.OFFSET_COMMIT, code, f"commit of group {group_id} for {partition}"
+        )
+        for partition, code in commit_results(response).items()
+    }
+    return verdicts_of(partitions, verdicts)
+
+
 def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
     """Raise BrokerError if the one group of the request was not deleted."""
     for result in response.results:

@@ -1,7 +1,7 @@
 """`kgroup import`: commit offsets from a file of `kgroup export` or of Kafka's ExportZkOffsets."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -20,16 +20,24 @@ from clients.command_line.output import (
     zookeeper_address,
 )
 from clients.command_line.sessions import Sessions, connected
-from clients.errors import KgroupError
+from clients.errors import KgroupError, from_zookeeper
 from clients.groups.group_facts import GroupFacts, counting_store
 from clients.groups.group_reader import GroupReader
+from clients.kgroup.reset import print_remarks
 from clients.kgroup.stdin_lines import standard_input
+from clients.registered_brokers import cluster_id_in
+from clients.resets.journal import Journal
+from clients.resets.journal_entry import Status
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.offset_change import OffsetChange
 from clients.resets.offset_export import STORES, ExportedOffset, read_export
-from clients.resets.offset_writing import read_offsets, write_offsets
-from clients.resets.reset_plan import held_in
+from clients.resets.reset import ResetPlan, read_logs
+from clients.resets.reset_plan import LogRange, PlannedOffset, held_in, in_range, kept_by
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
+
+Logs = Mapping[TopicPartition, LogRange]
 
 COLUMNS = (
     Column("GROUP", 30),
@@ -60,6 +68,7 @@ Examples:
     is_flag=True,
     help="Also write for groups that have members or are being migrated.",
 )
+@click.option("--reason", help="Why, for the journal.")
 @output_option
 def command(
     target: Target,
@@ -69,14 +78,18 @@ def command(
     store: str | None,
     dry_run: bool,
     force: bool,
+    reason: str | None,
     output: str,
 ) -> None:
     """Commit the offsets in FILE (- is standard input) to the stores they came from.
 
     The command recognises the format. Nothing is imported of a file in which anything cannot be
     read. An offset that a store refuses, as one of a partition that is not there, is an error, and
-    the others are written. Offsets of a group that has members are not written, because its
-    members would overwrite or never read them. The printed offsets have been read back.
+    the others are written. One outside of its log is moved to the log's nearest end, with a
+    warning. Offsets of a group that has members are not written, because its members would
+    overwrite or never read them. The printed offsets have been read back.
+
+    Each group gets an entry in the journal; `kgroup undo ID` takes it back.
 
     If both stores hold offsets of a partition, both are written, whichever of them FILE names: the
     group's members may use the larger offset. So is the store that the group's members read, where
@@ -107,7 +120,8 @@ def command(
     if target.zookeeper is None and any(offset.store == "zookeeper" for offset in offsets):
         raise click.UsageError("--zookeeper is needed: the file contains offsets for it")
 
-    job = ImportJob(offsets, one_store=bool(store or zkconnect), dry_run=dry_run, force=force)
+    one_store = bool(store or zkconnect)
+    job = ImportJob(offsets, one_store=one_store, dry_run=dry_run, force=force, reason=reason)
     show(asyncio.run(import_offsets(target, job)), output)
 
 
@@ -131,6 +145,7 @@ class ImportJob:
     """Write only the stores that are named."""
     dry_run: bool = False
     force: bool = False
+    reason: str | None = None
 
     @property
     def needs_brokers(self) -> bool:
@@ -148,6 +163,8 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
 
     async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
+        logs: Logs | None = None
+        journalled: JournalledOffsets | None = None
         several = len(by_group) > 1 and not job.dry_run
         with heeding_interrupts(several=several) as interrupts:
             for group_id in interrupts.until_asked(by_group):
@@ -163,15 +180,31 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
                         failures.append(refusal)
                         continue
 
+                    # All of them together, once it is known that something is written.
+                    if logs is None and job.needs_brokers:
+                        partitions = sorted({offset.partition for offset in job.offsets})
+                        logs, unread = await read_logs(sessions.admin, partitions)
+                        failures += unread
+
                     # Members may read the larger of both stores, so both must get the offset.
                     if not job.one_store:
                         offsets += twins(facts, offsets)
-                    if not job.dry_run:
-                        offsets, errors = await _write_offsets(sessions, facts, offsets)
-                        failures += errors
+                    offsets, plan = plan_import(facts, offsets, logs)
+                    if job.dry_run:
+                        print_remarks([plan], {})
+                        written += offsets
+                        continue
+
+                    if plan.rows:
+                        journalled = journalled or await _open_journal(sessions, job)
+                        change = Change.of(plan, "import", job.reason)
+                        outcome = await journalled.change(change)
+                        failures += outcome.failures
+                        offsets = _written(offsets, outcome)
+                        print_remarks([plan], {group_id: outcome})
                         if offsets:
                             interrupts.say(f"written: {group_id}, {len(offsets)} offsets")
-                    written += offsets
+                        written += offsets
                 except KgroupError as error:
                     # Other groups may be written already.
                     failures.append(Failure.of(group_id, error))
@@ -237,44 +270,55 @@ def twins(facts: GroupFacts, named: Sequence[ExportedOffset]) -> list[ExportedOf
 _OTHER_STORE = {"zookeeper": "kafka", "kafka": "zookeeper"}
 
 
+def plan_import(
+    facts: GroupFacts, offsets: Sequence[ExportedOffset], logs: Logs | None
+) -> tuple[list[ExportedOffset], ResetPlan]:
+    """Return the offsets that can be written, each within its log, and their plan.
+
+    Offsets of logs that could not be read are left out; None for `logs`: none was asked for.
+    """
+    imported: list[ExportedOffset] = []
+    rows: list[PlannedOffset] = []
+    noted: set[str] = set()
+    for offset in offsets:
+        committed, note = offset.committed, None
+        if logs is not None:
+            log = logs.get(offset.partition)
+            if log is None:
+                continue
+            # A member would begin anew by its settings (fault tool-F12, was: (committed, note)).
+            committed, note = in_range(committed, offset.partition, log)
+
+        # It is said once for both stores.
+        note = None if note in noted else note
+        noted.update(filter(None, [note]))
+        held = held_in(facts, offset.store, offset.partition)
+        new = kept_by(offset.store, committed)
+        change = OffsetChange(offset.partition, offset.store, held, new)
+        old = None if held is None else held.offset
+        rows.append(PlannedOffset(offset.partition, old, new.offset, (change,), note))
+        imported.append(attrs.evolve(offset, committed=committed))
+    return imported, ResetPlan(facts.group, tuple(rows))
+
+
 # --- writing
 
 
-async def _write_offsets(
-    sessions: Sessions, facts: GroupFacts, new_offsets: Sequence[ExportedOffset]
-) -> tuple[list[ExportedOffset], list[Failure]]:
-    """Write the offsets. Returns those that the stores hold afterwards, and the failures."""
-    group_id = facts.group
-    by_store = {
-        store: {
-            offset.partition: offset.committed for offset in new_offsets if offset.store == store
-        }
-        for store in STORES
-    }
-    failures, _ = await write_offsets(sessions, group_id, by_store)
-
-    # Read back what the stores hold now.
-    held, errors = await read_offsets(sessions, group_id, by_store)
-    failures += errors
-    written = [
-        offset
-        for offset in new_offsets
-        if (now := held.get((offset.store, offset.partition))) is not None
-        and now.offset == offset.committed.offset
-        # A commit that was refused leaves an offset that was there before as it is, too.
-        and not (failures and _is_held(facts, offset))
-    ]
-
-    # A commit that another client made in between is not ours.
-    if len(written) < len(new_offsets) and not failures:
-        text = (
-            f"{len(new_offsets) - len(written)} offsets differ from what was written: "
-            "another client writes them too"
-        )
-        failures.append(Failure(group_id, "OffsetsChanged", text))
-    return written, failures
+async def _open_journal(sessions: Sessions, job: ImportJob) -> JournalledOffsets:
+    """Open the journal. Raises KgroupError, OSError: if it cannot be read, nothing is written."""
+    if job.needs_brokers:
+        journal = await Journal.of(sessions.admin)
+    else:
+        assert sessions.zk is not None, "ZooKeeper alone is written"
+        with from_zookeeper():
+            journal = Journal.beside_brokers(await cluster_id_in(sessions.zk))
+    await journal.entries()
+    return JournalledOffsets(sessions, journal)
 
 
-def _is_held(facts: GroupFacts, offset: ExportedOffset) -> bool:
-    held = held_in(facts, offset.store, offset.partition)
-    return held is not None and held.offset == offset.committed.offset
+def _written(offsets: Sequence[ExportedOffset], outcome: Outcome) -> list[ExportedOffset]:
+    """Return the offsets that the stores have taken."""
+    if outcome.entry.status is not Status.DONE:
+        return []
+    places = {change.place for change in outcome.entry.changes}
+    return [offset for offset in offsets if (offset.store, offset.partition) in places]

@@ -105,6 +105,8 @@ class Journal:
 
     logs: Sequence[JournalLog]
     cluster_id: str | None = None
+    ids_elsewhere: int = 0
+    """The largest id that a log may have which is not among `logs`."""
     _read_logs: list[ReadLog] = attrs.field(init=False)
     _is_trimmed: bool = attrs.field(init=False, default=False)
 
@@ -120,6 +122,11 @@ class Journal:
         cluster_id = (await admin.describe_cluster()).cluster_id
         topic = JournalTopic(admin, keeps_clients=keeps_clients)
         return cls([topic, JournalFile(journal_path(cluster_id))], cluster_id)
+
+    @classmethod
+    def beside_brokers(cls, cluster_id: str | None) -> "Journal":
+        """Return the file alone, for a command that asks no broker."""
+        return cls([JournalFile(journal_path(cluster_id))], cluster_id, IDS_OF_TOPIC)
 
     async def entries(self) -> dict[int, tuple[JournalEntry, JournalLog]]:
         """Return all entries by id, each with its log. Raises KgroupError, OSError."""
@@ -169,7 +176,7 @@ class Journal:
     async def _last_id_beside(self, read_log: ReadLog) -> int:
         """Return the id above which a log has its ids: one names one entry, wherever it is."""
         if len(self._read_logs) == 1:
-            return 0
+            return self.ids_elsewhere
         # Others write to the topic, and know nothing of this file.
         if read_log is self._read_logs[-1]:
             return IDS_OF_TOPIC

@@ -51,7 +51,7 @@ class Status(StrEnum):
 
 @frozen(kw_only=True)
 class JournalEntry:
-    """A change of a group's offsets: `action` is reset, undo, copy or delete.
+    """A change of a group's offsets: `action` is reset, undo, copy, import or delete.
 
     `who` is user@host, `cluster` the cluster's id. `undoes` is the id of the entry that an undo
     takes back, `undone_by` the id of the undo. `token` tells apart two commands that use one id.

@@ -147,17 +147,17 @@ def find_offset(
         case ShiftBy(messages):
             if old is None:
                 raise NoPosition("cannot be shifted, since it has no committed offset")
-            return _in_range(OffsetAndMetadata(old + messages), partition, log)
+            return in_range(OffsetAndMetadata(old + messages), partition, log)
         case ToOffset(offset):
-            return _in_range(OffsetAndMetadata(offset), partition, log)
+            return in_range(OffsetAndMetadata(offset), partition, log)
         case ToOffsets(offsets):
-            return _in_range(offsets[partition], partition, log)
+            return in_range(offsets[partition], partition, log)
 
 
-def _in_range(
+def in_range(
     wanted: OffsetAndMetadata, partition: TopicPartition, log: LogRange
 ) -> tuple[OffsetAndMetadata, str | None]:
-    # The sentences are Kafka's.
+    """Return an offset, or the nearest end of its log, and then a note with Kafka's sentences."""
     text = f"New offset ({wanted.offset}) is %s than %s offset for topic partition {partition}. "
     if wanted.offset > log.end:
         note = text % ("higher", "latest") + f"Value will be set to {log.end}"

@@ -153,6 +153,7 @@ ADMIN: Calls = {
     "commit_group_offsets": lambda admin: admin.commit_group_offsets(
         "g", {P0: OffsetAndMetadata(1)}
     ),
+    "alter_group_offsets": lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1)}),
     "delete_groups": lambda admin: admin.delete_groups(["g"]),
     "remove_group_members": lambda admin: admin.remove_group_members(
         "g", [GroupMemberId("m"), GroupMemberId("", "i")], "kicked"

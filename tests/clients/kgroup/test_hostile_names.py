@@ -69,7 +69,7 @@ def stage(dev_cluster: DevCluster) -> ResetStage:
         ["top", "--once"],
         ["reset", EVIL, "--all-topics", "--to-earliest"],
         ["reset", EVIL, "--all-topics", "--to-latest", "--execute", "--reason", EVIL],
-        ["journal", "--group", EVIL],
+        ["journal"],
         ["simulate", EVIL],
         ["delete-offsets", EVIL, "--topic", EVIL],
         ["delete", f"{EVIL}2"],

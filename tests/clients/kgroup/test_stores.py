@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from clients import blocking
 from clients.admin import Admin
+from clients.admin.offset_store import AdminStore
+from offsets.store_errors import CommitFailed
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
@@ -21,10 +25,19 @@ from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 @pytest.fixture(scope="module")
 def topic(dev_cluster: DevCluster) -> str:
-    """Create a topic of two partitions."""
+    """Create a topic of two partitions with ten messages in each."""
     created = dev_cluster.run("kbroker", "topics", "create", "stored", "--partitions", "2")
     assert created.returncode == 0, created.stderr
+    with blocking.Producer({"bootstrap.servers": dev_cluster.address("bootstrap")}) as producer:
+        for number in range(20):
+            producer.send("stored", b"x", partition=number % 2)
     return "stored"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the file of the journal in a folder of the test's."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -173,7 +186,8 @@ def test_a_partition_kept_in_both_stores_is_rewound_in_both_whichever_is_named(
     write(dev_cluster, {kept: b"5", alone: b"5"})
     commit(dev_cluster, group, {TopicPartition(topic, 0): 7})
     result = dev_cluster.run("kgroup", "import", "-", stdin=f"{kept}:2\n{alone}:2\n")
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr.count("\n")) == (0, 1)
+    assert "takes it back" in result.stderr
     assert sorted(line.split()[2:] for line in result.stdout.splitlines()[1:]) == [
         ["0", "2", "kafka"],
         ["0", "2", "zookeeper"],
@@ -252,6 +266,80 @@ def test_a_partition_kafka_refuses_is_named_and_the_others_are_imported(
     result = dev_cluster.run("kgroup", "import", "-", "--store", "kafka", stdin=lines)
     assert (result.returncode, "nowhere-0" in result.stderr) == (1, True)
     assert [line.split()[1] for line in result.stdout.splitlines()[1:]] == [topic]
+
+
+@pytest.mark.fault("tool-F12")
+def test_an_offset_beyond_its_log_is_moved_to_the_end_and_said(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    lines = f"/consumers/{group}/offsets/{topic}/0:1000000\n"
+    for more in ("--dry-run",), ():
+        result = dev_cluster.run("kgroup", "import", "-", *more, "--store", "kafka", stdin=lines)
+        assert (result.returncode, result.stdout.split()[-2:]) == (0, ["10", "kafka"])
+        assert result.stderr.startswith(
+            f"warning: {group}: New offset (1000000) is higher than latest offset for topic "
+            f"partition {topic}-0. Value will be set to 10\n"
+        )
+    assert committed(dev_cluster, group)[TopicPartition(topic, 0)].offset == 10
+
+
+@pytest.mark.fault("tool-F12", needs_no_remedy="an import is a journalled change as a whole")
+def test_an_import_has_an_entry_in_the_journal_that_takes_it_back(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    commit(dev_cluster, group, {TopicPartition(topic, 0): 7})
+    lines = "".join(f"/consumers/{group}/offsets/{topic}/{p}:2\n" for p in (0, 1))
+    args = ("import", "-", "--store", "kafka", "--reason", "the incident")
+    assert dev_cluster.run("kgroup", *args, stdin=lines).returncode == 0
+    entries = json.loads(dev_cluster.run("kgroup", "journal", "-o", "json").stdout)["items"]
+    (entry,) = [entry for entry in entries if entry["group"] == group]
+    assert (entry["action"], entry["status"], entry["reason"]) == ("import", "done", "the incident")
+    assert dev_cluster.run("kgroup", "undo", str(entry["id"])).returncode == 0
+    held = committed(dev_cluster, group)
+    assert {p: offset.offset for p, offset in held.items()} == {TopicPartition(topic, 0): 7}
+
+
+def test_an_import_into_zookeeper_alone_is_taken_back_by_a_file(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    path = ConsumerOffset.path(group, topic, 0)
+    write(dev_cluster, {path: b"3"})
+    connect = ("--zkconnect", dev_cluster.address("zookeeper"), "-b", "127.0.0.1:1")
+    imported = dev_cluster.run("kgroup", "import", "-", *connect, stdin=f"{path}:8\n")
+    assert imported.returncode == 0, imported.stderr
+    entry_id = imported.stderr.partition(" is entry ")[2].split()[0]
+    undone = dev_cluster.run("kgroup", "undo", entry_id)
+    assert (undone.returncode, read(dev_cluster, path)) == (0, b"3"), undone.stderr
+
+
+@pytest.mark.fault("tool-F12")
+def test_every_partition_that_is_refused_is_named(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    lines = "".join(f"/consumers/{group}/offsets/{topic}/{p}:2\n" for p in (0, 7, 8))
+    result = dev_cluster.run("kgroup", "import", "-", "--store", "kafka", stdin=lines)
+    assert result.returncode == 1
+    named = [line.split(": ")[1] for line in result.stderr.splitlines() if "error" in line]
+    assert named == [f"{topic}-7", f"{topic}-8"]
+    assert committed(dev_cluster, group).keys() == {TopicPartition(topic, 0)}
+
+
+@pytest.mark.fault("tool-F12")
+async def test_a_store_names_every_partition_that_a_coordinator_refuses(
+    dev_cluster: DevCluster, topic: str, group: str
+) -> None:
+    settings = {
+        "bootstrap.servers": dev_cluster.address("bootstrap"),
+        "default.api.timeout.ms": "1000",
+    }
+    offsets = {TopicPartition(topic, p): OffsetAndMetadata(1) for p in (0, 7, 8)}
+    async with Admin(settings) as admin:
+        with pytest.raises(CommitFailed) as refused:
+            await AdminStore(admin).commit(group, offsets)
+        assert (await admin.group_offsets(group)).keys() == {TopicPartition(topic, 0)}
+    assert refused.value.errors == dict.fromkeys(
+        [TopicPartition(topic, 7), TopicPartition(topic, 8)], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 def verified(cluster: DevCluster, *group: str) -> tuple[int, str, str]:
