@@ -395,7 +395,38 @@ class InvalidTransactionState(TransactionError):
 
 
 class TransactionFailed(TransactionError):
-    """The transaction cannot be committed: abort it, and run it again."""
+    """The transaction cannot be committed: abort it, and run it again if that can help."""
+
+    @property
+    def can_be_run_again(self) -> bool:
+        """True if the same transaction may succeed; False if its reason stays until it is changed.
+
+        A record that is too large is too large each time, and a permission is given by somebody.
+        """
+        return self.code.retriable or self.code in _PASSING
+
+
+_PASSING = frozenset(
+    {
+        # The reason is ours: a batch had no time, or a consumer has lost a partition.
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        # The consumer joins its group again.
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        # The abort gives the producer a new epoch, or an id.
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        # Another partition has the reason.
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+)
+"""Errors that Kafka does not call retriable, because the request cannot be sent again alone."""
 
 
 class TransactionAborted(TransactionError):

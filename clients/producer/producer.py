@@ -440,9 +440,9 @@ class Producer:
     def transaction(self) -> AbstractAsyncContextManager[None]:
         """Return a context manager: a transaction that is committed at its end.
 
-        On an exception it is aborted. If that is TransactionFailed, the block can be run again.
-        After TransactionInDoubt nothing is known: call `commit_transaction`. Raises as
-        `begin_transaction` and `commit_transaction`.
+        On an exception it is aborted. If that is TransactionFailed, its `can_be_run_again` says
+        whether to run the block again. After TransactionInDoubt nothing is known: call
+        `commit_transaction`. Raises as `begin_transaction` and `commit_transaction`.
         """
         return self._in_transaction()
 
@@ -488,9 +488,9 @@ class Producer:
     async def commit_transaction(self) -> None:
         """Send what is buffered, and commit the transaction. Waits up to `max.block.ms`.
 
-        Raises TransactionFailed if anything was not delivered: abort it, and run it again.
-        TransactionInDoubt if it took too long: call this again. ProducerFenced, ProducerFailed,
-        InvalidTransactionState.
+        Raises TransactionFailed if anything was not delivered: abort it, and run it again if that
+        can help. TransactionInDoubt if it took too long: call this again. ProducerFenced,
+        ProducerFailed, InvalidTransactionState.
         """
         await self._with_transactions("commit_transaction").commit()
 

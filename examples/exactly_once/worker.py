@@ -55,7 +55,9 @@ async def work(bootstrap: str, name: str) -> None:
                             TOTALS, json.dumps(value).encode(), key=carrier.encode()
                         )
                     await producer.send_offsets_to_transaction(place, reader)
-            except TransactionFailed:
+            except TransactionFailed as error:
+                if not error.can_be_run_again:
+                    raise
                 # It was aborted: read the flights again.
                 await connector.seek_to_committed()
 

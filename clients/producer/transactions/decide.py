@@ -429,9 +429,13 @@ def _must_abort(transaction: Transaction, text: str, code: ErrorCode) -> list[do
     transaction.enter(Phase.MUST_ABORT)
     transaction.waiting.clear()
     transaction.offsets.clear()
+    advice = "Abort the transaction, and run it again"
+    if not TransactionFailed(text, code).can_be_run_again:
+        # A loop that believes the first sentence never ends (fault tool-F17, was: advice).
+        advice = "Abort the transaction: it fails each time, until that is changed"
     transaction.failure = Failure(
         TransactionFailed,
-        f"{_named(transaction, text)}. Abort the transaction, and run it again",
+        f"{_named(transaction, text)}. {advice}",
         code,
         transaction.may_be_committed,
     )

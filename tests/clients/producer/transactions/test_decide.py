@@ -263,7 +263,8 @@ def test_a_batch_that_was_refused_can_only_be_aborted_and_costs_no_epoch() -> No
     assert failure is not None
     assert failure.kind is TransactionFailed
     assert failure.text == (
-        "transactional.id x: t-0: too large. Abort the transaction, and run it again"
+        "transactional.id x: t-0: too large. Abort the transaction: it fails each time, until that "
+        "is changed"
     )
     assert producer.phase is Phase.MUST_ABORT
     producer.see(ABORT, on.BatchesDone())
@@ -350,6 +351,56 @@ def test_a_consumer_that_is_out_of_its_group_aborts_the_transaction(
     assert failure.kind is TransactionFailed
     assert f"TxnOffsetCommit of group g, t-0: {code.name}" in failure.text
     assert words in failure.text
+
+
+PASSING = {
+    ErrorCode.NONE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
+
+
+def failures_by(code: ErrorCode) -> list[Failure]:
+    """Return the failures that an error leads to, in each place where there may be one."""
+    asked = opened()
+    asked.see(on.OffsetsAsked(OFFSETS))
+    asked.see(on.Responded(AddOffsets("g"), {None: code}))
+
+    committed = opened()
+    committed.see(on.OffsetsAsked(OFFSETS))
+    committed.respond()
+    committed.see(on.Responded(OFFSETS, {P0: code}))
+
+    used = opened()
+    used.see(on.PartitionsUsed(frozenset({P0})), on.PauseOver())
+    used.see(on.Responded(AddPartitions(frozenset({P0})), {P0: code}))
+
+    batch = opened(P0)
+    batch.see(on.BatchFailed("t-0: refused", code, False))
+    failures = [producer.failure() for producer in (asked, committed, used, batch)]
+    return [failure for failure in failures if failure is not None]
+
+
+@pytest.mark.fault("tool-F17")
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_transaction_is_to_be_run_again_only_if_its_error_can_pass(code: ErrorCode) -> None:
+    for failure in failures_by(code):
+        error = failure.error()
+        if isinstance(error, TransactionFailed):
+            can_pass = code.retriable or code in PASSING
+            assert error.can_be_run_again == can_pass
+            assert ("run it again" in failure.text) == can_pass
+        else:
+            assert "run it again" not in failure.text
 
 
 def test_the_partition_that_was_refused_is_named_not_those_that_were_not_tried() -> None:

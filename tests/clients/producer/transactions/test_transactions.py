@@ -163,8 +163,8 @@ def test_refusals_that_pass_are_borne(code: ErrorCode) -> None:
 
 def test_a_record_that_is_not_delivered_fails_the_commit_and_the_block_can_be_run_again() -> None:
     async def scenario(producer: Producer, broker: CoordinatingBroker) -> None:
-        broker.produce_errors = [ErrorCode.INVALID_RECORD]
-        with pytest.raises(TransactionFailed, match=r"INVALID_RECORD: t-0.* run it again"):
+        broker.produce_errors = [ErrorCode.UNKNOWN_SERVER_ERROR]
+        with pytest.raises(TransactionFailed, match=r"UNKNOWN_SERVER_ERROR: t-0.* run it again"):
             async with producer.transaction():
                 await send_all(producer, b"a", b"b")
         assert broker.state == "CompleteAbort"
