@@ -222,7 +222,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """
     properties: dict[str, str] = {}
     pending = ""
-    for line in (*_LINE_END.split(text), ""):  # the last line may be continued, too
+    for number, line in enumerate((*_LINE_END.split(text), ""), 1):  # the last may be continued
         # White space at the beginning of a continued line does not count.
         line = pending + line.lstrip(_WHITE_SPACE)
         pending = ""
@@ -240,7 +240,9 @@ def parse_properties(text: str) -> dict[str, str]:
         rest = line[key_end:].lstrip(_WHITE_SPACE)
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(_WHITE_SPACE)
-        properties[_unescape(key)] = _unescape(rest)
+        name = _unescape(key, f"line {number}")
+        # The text of a value may be a password (fault security-4, was: _unescape(rest, rest)).
+        properties[name] = _unescape(rest, name)
     return properties
 
 
@@ -437,8 +439,8 @@ def _suggestion(given_name: str, cls: type, fields: Mapping[str, str]) -> str:
     return f"; did you mean {declared_settings(cls)[field].name}?"
 
 
-def _unescape(text: str) -> str:
-    """Replace the escapes of java.util.Properties."""
+def _unescape(text: str, what: str) -> str:
+    """Replace the escapes of java.util.Properties. Raises SettingError of `what`."""
     if "\\" not in text:
         return text
 
@@ -451,7 +453,8 @@ def _unescape(text: str) -> str:
             i += 1
             if text[i] == "u":
                 if not _HEX.fullmatch(text, i + 1, i + 5):
-                    raise SettingError(text, "a \\u escape has four hexadecimal digits")
+                    reason = "a \\u escape has four hexadecimal digits; a backslash is written \\\\"
+                    raise SettingError(what, reason)
                 out.append(chr(int(text[i + 1 : i + 5], 16)))
                 i += 4
             else:

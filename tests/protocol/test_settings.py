@@ -205,7 +205,15 @@ def test_a_last_line_that_is_to_be_continued_is_not_lost() -> None:
     assert parse_properties("a=1\nlog.dirs=/data\\") == {"a": "1", "log.dirs": "/data"}
 
 
-@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "a=\\u"])
-def test_an_escape_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="four hexadecimal digits"):
+@pytest.mark.fault("security-4")
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12g4", "a=\\u", 'a=name="D\\user" password="p"'])
+def test_an_escape_that_is_none_is_refused_without_the_value(text: str) -> None:
+    with pytest.raises(SettingError) as refused:
         parse_properties(text)
+    reason = "a \\u escape has four hexadecimal digits; a backslash is written \\\\"
+    assert str(refused.value) == f"a: {reason}"
+
+
+def test_an_escape_that_is_none_in_a_name_is_refused_by_its_line() -> None:
+    with pytest.raises(SettingError, match=r"^line 2: a .u escape"):
+        parse_properties("a=1\n\\user:password\n")
