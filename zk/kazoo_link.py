@@ -155,6 +155,11 @@ class KazooLink:
         """
         return machine_s() - self._connection.last_answered_sent_at_s
 
+    @property
+    def obstacle(self) -> str:
+        """Why the last attempt to connect has failed; "" if none has."""
+        return self._connection.obstacle
+
     def start(self) -> None:
         """Start to connect, and to reconnect whenever the connection breaks."""
         assert self._watchdog is None, "a link starts once"
@@ -246,6 +251,7 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its two threads for callbacks."""
 
     running = True
+    failure: OSError | None = None  # what has kept the last connection from being made
     connect_timeout_s: float | None = None  # kazoo would wait as long as the session lasts
 
     def __init__(self, post: Post, tls: ssl.SSLContext | None) -> None:
@@ -264,11 +270,17 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         # kazoo's own TLS takes only files of PEM, and trusts the system's certificates too.
         kwargs["use_ssl"] = False
-        connected = super().create_connection(*args, **kwargs | {"timeout": self.connect_timeout_s})
-        if self._tls is None:
-            return connected
-        connected.settimeout(self.connect_timeout_s)
-        return self._tls.wrap_socket(connected, server_hostname=kwargs["hostname"])
+        try:
+            connected = super().create_connection(
+                *args, **kwargs | {"timeout": self.connect_timeout_s}
+            )
+            if self._tls is None:
+                return connected
+            connected.settimeout(self.connect_timeout_s)
+            return self._tls.wrap_socket(connected, server_hostname=kwargs["hostname"])
+        except OSError as error:
+            self.failure = error
+            raise
 
 
 @frozen
@@ -299,12 +311,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     last_reply_at_s = 0.0  # time.monotonic() when the last reply came
     last_answered_sent_at_s = 0.0  # machine_s() when the last answered request was sent
     can_multi_read = False
+    obstacle = ""  # why the last attempt has failed
     on_event: OnEvent
     on_login: Callable[[], None]
     is_orphaned: Callable[[], bool]
     is_logging_in = False
     _serves_no_multi_read = False
     _attempt_ends_at_s = 0.0
+    _place = ("", 0)
     _pings_sent_at_s: deque[float]
 
     def drop(self) -> None:
@@ -337,7 +351,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         stopped = self.client._stopped
         while not stopped.is_set():
             for host, port in hosts:
-                for address in _resolve(host, port):
+                addresses = _resolve(host, port)
+                if not addresses:
+                    self._note(host, port, "the name is not known")
+                for address in addresses:
                     yield host, address, port
             stopped.wait(pause.next_s())
 
@@ -371,7 +388,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
         # The reply to Connect must come within this attempt; kazoo would wait longer.
         sent_at_s = machine_s()
-        reply = super()._invoke(self._attempt_s(), request, xid)
+        try:
+            reply = super()._invoke(self._attempt_s(), request, xid)
+        except self.handler.timeout_exception:
+            self._note(*self._place, "it accepts connections, and does not respond")
+            raise
+        except ConnectionDropped:
+            self._note(
+                *self._place,
+                "it is no ZooKeeper that takes this session: is it a broker's port "
+                "(--bootstrap-server), or one with TLS?",
+            )
+            raise
         self.last_reply_at_s = time.monotonic()
         self.last_answered_sent_at_s = sent_at_s
 
@@ -390,8 +418,25 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 self._ask_for_multi_read()
         return reply
 
+    def _note(self, host: str, port: int, why: str) -> None:
+        """Keep why an attempt has failed, with its host if there are several."""
+        self.obstacle = why if len(self.client.hosts) == 1 else f"{host}:{port}: {why}"
+
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         """Connect and log in. kazoo calls itself connected before the login, and we do after it."""
+        self._place = host, port
+        self.handler.failure = None
+        try:
+            return self._connect_and_log_in(host, hostip, port)
+        finally:
+            # kazoo raises another error in its place.
+            failure = self.handler.failure
+            if failure is not None:
+                is_refused = isinstance(failure, ConnectionRefusedError)
+                refused = "connection refused: nobody listens there"
+                self._note(host, port, refused if is_refused else failure.strerror or str(failure))
+
+    def _connect_and_log_in(self, host: str, hostip: str, port: int) -> Any:
         if self.sasl_options is None and not self.client.auth_data:
             return super()._connect(host, hostip, port)
 

@@ -157,6 +157,10 @@ class KazooSession:
         # The event counts even if the loop was too busy to look at it in time.
         if not self._connected.is_set():
             reason = f"no session with ZooKeeper at {self._hosts} within {timeout_ms} ms"
+            assert self._link is not None, "the session has been started"
+            if self._link.obstacle:
+                # A broker's port is the usual mistake (fault users-20).
+                reason += f": {self._link.obstacle}"
             raise ConnectionLoss(reason)
 
     async def _check_chroot(self) -> None:

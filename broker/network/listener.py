@@ -73,7 +73,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        # The system's words have neither the address nor who has it.
+        # The system's words have neither the address nor who has it (fault users-18).
         raise OSError(error.errno, explain_refusal(error, port), where) from None
     bound.setblocking(False)
     return bound

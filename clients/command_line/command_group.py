@@ -7,6 +7,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -44,7 +45,26 @@ COMPLETION = "clients.kgroup.completion"
 """Completes the names of groups and topics. It reads groups, so it stands above this module."""
 
 
-class CommandGroup(click.Group):
+class SuggestingGroup(click.Group):
+    """Names the sub-command that was probably meant, where there is none of a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the sub-command. Raises UsageError."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), 1)
+            # click itself knows the names that it holds.
+            if near and "Did you mean" not in error.format_message():
+                hint = f"{error.message} Did you mean {near[0]!r}?"
+                # The settings have such a hint, too (fault users-29, was: error.message).
+                error.message = hint  # type: ignore[misc]  # Final in click
+            raise
+
+
+class CommandGroup(SuggestingGroup):
     """Imports a sub-command only when it is used, so that `--help` is quick.
 
     `rows` gives each sub-command its module, whose `command` is run, and its line in the help.

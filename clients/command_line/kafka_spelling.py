@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from clients.command_line.command_group import SuggestingGroup
 from clients.command_line.output import SHARED_NAMES
 
 
@@ -33,7 +34,7 @@ def sub_command_first(args: Sequence[str], actions: Mapping[str, str]) -> list[s
     return list(args)
 
 
-class ActionGroup(click.Group):
+class ActionGroup(SuggestingGroup):
     """A command group whose sub-commands can also be given as action flags."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -259,6 +259,13 @@ def is_coloured() -> bool:
     )
 
 
+def is_screen() -> bool:
+    """Return whether stdout is a terminal on which what was printed can be replaced."""
+    # A shell in an editor shows the signs for that, or nothing (fault users-21, was: True).
+    can_move = os.environ.get("TERM") not in ("dumb", "unknown")
+    return sys.stdout.isatty() and can_move
+
+
 def print_coloured(
     columns: Sequence[Column], tables: Iterable[Sequence[Mapping[str, Any]]], *, header: bool
 ) -> None:

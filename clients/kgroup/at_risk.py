@@ -72,5 +72,8 @@ async def risks_of(
     )
     if doubts or described.errors or has_unread:
         verdict += ", as far as it can be told"
+    if described.errors and not described.items:
+        # Where nothing could be read, nobody is to be calmed (fault users-19, was: verdict).
+        verdict = "what is lost is not known: no group could be read"
     listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
     return listing, doubts

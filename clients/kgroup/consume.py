@@ -64,7 +64,9 @@ SETTING_OF = {
     epilog="""\b
 Examples:
   kgroup consume --zookeeper localhost:2181 --topic flights --group analytics --from-beginning
-  kgroup consume --whitelist 'fl.*' --max-messages 10 --property print.key=true""",
+  kgroup consume --topic flights --membership coordinator --group analytics --from-beginning
+  kgroup consume --zookeeper localhost:2181 --whitelist 'fl.*' --from-beginning \\
+    --max-messages 10 --property print.key=true""",
 )
 @target_options
 @click.option("--topic", help="The topic to consume.")

@@ -86,6 +86,8 @@ async def history_of(
         for commit in history.commits.get(group, ())
         if not topics or any(scope.holds(commit.topic_partition) for scope in topics)
     ]
-    reach = history.reach(timestamp)
+    # A sentence on its commits would say that it is there (fault users-17, was: False).
+    is_unknown = bool(unknown) and not history.commits.get(group)
+    reach = None if is_unknown else history.reach(timestamp)
     failures = [*history.failures, *unknown]
     return Listing("history", COLUMNS, history_items(commits), failures, verdict=reach)

@@ -18,6 +18,7 @@ from clients.command_line.output import (
     Failure,
     Listing,
     Target,
+    is_screen,
     output_option,
     show,
     table,
@@ -104,9 +105,9 @@ def command(target: Target, interval: float, once: bool, output: str) -> None:
 
     Keys sort by lag (l), rate (r) or name (n); Enter looks into a group: its partitions and their
     owners; q or Ctrl-C quits. The rate is known from the second look on. Where standard output is
-    no terminal, one table is printed.
+    no terminal, or one that cannot go back (TERM=dumb), one table is printed.
     """
-    is_live = not once and output == "table" and sys.stdout.isatty() and sys.stdin.isatty()
+    is_live = not once and output == "table" and is_screen() and sys.stdin.isatty()
     if not is_live:
         snapshot = asyncio.run(look_once(target))
         rows = sorted_rows(snapshot.rows, "lag")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import click
 
+from clients.command_line.output import is_screen
 from clients.command_line.printing import say
 
 watch_option = click.option(
@@ -27,7 +28,7 @@ def repeat(seconds: float | None, print_once: Callable[[], None]) -> None:
 
     try:
         while True:
-            if sys.stdout.isatty():
+            if is_screen():
                 click.clear()
             try:
                 print_once()
@@ -35,7 +36,7 @@ def repeat(seconds: float | None, print_once: Callable[[], None]) -> None:
                 pass
             except click.ClickException as error:
                 error.show()
-            if not sys.stdout.isatty():
+            if not is_screen():
                 say()
             sys.stdout.flush()
             time.sleep(seconds)

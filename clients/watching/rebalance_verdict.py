@@ -81,7 +81,10 @@ def judge(events: Sequence[Event]) -> str | None:
     same = [stop for stop in stops if stop.trigger == trigger]
     head = f"{_count(len(stops), 'rebalance')} in {_span(stops)}"
     if times < len(stops):
-        head += f", {times} of them {trigger.replace('_', ' ')}"
+        returns = sum(stop.is_return for stop in same)
+        head += f", {times - returns} of them {trigger.replace('_', ' ')}"
+        # The table has another trigger for a return (fault users-31, was: head).
+        head = f"{head} and {_count(returns, 'return')} after it" if returns else head
     names = _name(same)
     if names:
         head += f", all by {names}" if times == len(stops) else f" by {names}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -19,9 +19,9 @@ from broker.kbroker.log.directories import (
     read_offsets,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
-from clients.command_line.output import Column, Failure, Listing, output_option, show
+from clients.command_line.output import Column, Failure, Listing, is_table, output_option, show
 from clients.command_line.point_in_time import timestamp_to_ms
-from clients.command_line.printing import plain
+from clients.command_line.printing import plain, say
 from compaction.status import STATUS_FILE, CleanerStatus, StatusError, decode_status
 from core_log.checkpoint import CLEANER_OFFSETS
 from protocol.errors import ApiError, ErrorCode
@@ -86,7 +86,18 @@ def cleaner(topic: str | None, quarantined: bool, location: Location, output: st
     if topic is not None and not items and not failures and not quarantined:
         error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no log of this topic here")
         failures.append(Failure.of(topic, error))
+    if not items and not failures and is_table(output):
+        # Else nobody knows whether it has looked (fault users-27).
+        say(_describe_nothing(directories, quarantined=quarantined), err=True)
     show(Listing("cleaner", COLUMNS, items, failures), output)
+
+
+def _describe_nothing(directories: Sequence[BrokerLogDirectory], *, quarantined: bool) -> str:
+    """Say where it has looked, and what there is none of."""
+    looked = sum(directory.is_here for directory in directories)
+    where = "1 log directory" if looked == 1 else f"{looked} log directories"
+    what = "is quarantined" if quarantined else "has been looked at by a cleaner"
+    return f"{where}: no log {what}"
 
 
 def _build_items(

@@ -4,6 +4,8 @@ from importlib import import_module
 
 import click
 
+from clients.command_line.command_group import SuggestingGroup
+
 ROWS = {
     "verify": ("broker.kbroker.log.verify", "Look for damage; changes nothing."),
     "describe": ("broker.kbroker.log.describe", "Show segments, offsets and times of logs."),
@@ -14,7 +16,7 @@ ROWS = {
 """Sub-command -> its module, with a function of the same name, and its line in the help."""
 
 
-class LogGroup(click.Group):
+class LogGroup(SuggestingGroup):
     """A group that imports a sub-command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -69,6 +69,17 @@ async def test_a_port_that_is_served_is_taken() -> None:
     await first.close()
 
 
+@pytest.mark.fault("users-18")
+async def test_the_error_of_a_port_that_is_taken_has_the_address_and_who_has_it() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match="already in use by process") as refused:
+            bind_socket("127.0.0.1", port)
+    assert refused.value.filename == f"127.0.0.1:{port}"
+
+
 async def test_a_port_is_taken_though_it_does_not_serve_yet() -> None:
     first = listener()
     port = first.bind()["PLAINTEXT"]

@@ -9,7 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from broker.kbroker.command import main as kbroker
 from clients.command_line.command_group import CommandGroup, import_for_good
+from clients.kgroup.command import main as kgroup
 from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError
 
@@ -34,6 +36,23 @@ def group_raising(error: BaseException) -> CommandGroup:
         expected=lambda: (ApiError, SettingError),
         misuse=lambda: (SettingError,),
     )
+
+
+@pytest.mark.fault("users-29")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("kgroup descrbe words", "describe"),
+        ("kbroker topcs", "topics"),
+        ("kbroker topics lst", "list"),
+        ("kbroker log verfy", "verify"),
+    ],
+)
+def test_the_sub_command_that_was_meant_is_named(words: str, hint: str) -> None:
+    program, *arguments = words.split()
+    result = CliRunner().invoke({"kgroup": kgroup, "kbroker": kbroker}[program], arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith(f"Did you mean {hint!r}?")
 
 
 def test_an_expected_error_is_one_line_and_exit_code_one() -> None:

@@ -53,6 +53,19 @@ def test_history_shows_each_commit_that_the_topic_holds(dev_cluster: DevCluster)
     assert items(dev_cluster, "history", group, "--topic", "other")["items"] == []
 
 
+@pytest.mark.fault("users-17")
+def test_no_command_says_of_a_group_that_is_not_there_that_all_was_shown(
+    dev_cluster: DevCluster,
+) -> None:
+    commit(dev_cluster, f"g-{uuid4().hex[:8]}", f"t-{uuid4().hex[:8]}", [5])
+    for command in ("history", "events"):
+        listing = items(dev_cluster, command, "nosuch", code=1)
+        assert listing["items"] == []
+        assert "every commit" not in str(listing["verdict"])
+        (error,) = listing["errors"]
+        assert error["message"] == "Consumer group 'nosuch' does not exist."
+
+
 def test_recording_survives_a_kill_and_is_read_by_history(
     dev_cluster: DevCluster, tmp_path: Path
 ) -> None:

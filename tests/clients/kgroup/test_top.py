@@ -14,6 +14,8 @@ import termios
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from clients.admin import Admin
 from clients.groups.group_facts import CoordinatorFacts, GroupFacts, LogOffsets
 from clients.kgroup.top import Screen, Snapshot
@@ -50,6 +52,15 @@ def test_without_a_terminal_one_table_is_printed(dev_cluster: DevCluster) -> Non
     assert dev_cluster.run("kgroup", "top").stdout.startswith("GROUP ")
 
 
+@pytest.mark.fault("users-21")
+def test_a_terminal_that_cannot_go_back_gets_one_table(dev_cluster: DevCluster) -> None:
+    make_group(dev_cluster)
+    with top_in_terminal(dev_cluster, terminal_type="dumb") as (process, terminal):
+        assert "\x1b[?1049h" not in read_until(terminal, GROUP)
+        # Groups of other tests may not be readable.
+        assert process.wait(DEADLINE_S) in (0, 1)
+
+
 def screen_of(width: int, snapshot: Snapshot, **view: Any) -> list[str]:
     """Return the lines of a screen."""
     return Screen(20, width, snapshot, View(**view)).render().plain.splitlines()
@@ -75,7 +86,7 @@ def test_what_does_not_fit_is_seen_to_be_cut_and_the_lag_always_fits() -> None:
 
 @contextlib.contextmanager
 def top_in_terminal(
-    cluster: DevCluster, *options: str, width: int = 160
+    cluster: DevCluster, *options: str, width: int = 160, terminal_type: str = "xterm"
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run `kgroup top` in a pseudo-terminal; gives the process, and the terminal's other end."""
     terminal, inside = pty.openpty()
@@ -84,7 +95,7 @@ def top_in_terminal(
         command_line("kgroup", "top", "--interval", "0.5", *options),
         cwd=ROOT,
         # The size is the terminal's, whatever this process has been told of another one.
-        env={**cluster.env, "TERM": "xterm", "COLUMNS": "", "LINES": ""},
+        env={**cluster.env, "TERM": terminal_type, "COLUMNS": "", "LINES": ""},
         stdin=inside,
         stdout=inside,
         stderr=inside,

@@ -6,7 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from clients.kgroup.command import main as kgroup
 from tests.clients.kgroup.reset_stage import ResetStage, filled_dev
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
@@ -152,8 +154,25 @@ def test_cluster_is_described_while_zookeeper_is_away(dev_cluster: DevCluster) -
     assert ran.returncode == 1
     assert "\nBROKER " in ran.stdout
     assert (
-        ran.stderr == "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1 within 2000 ms\n"
+        ran.stderr == "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1 within 2000 ms: "
+        "connection refused: nobody listens there\n"
     )
+
+
+@pytest.mark.fault("users-20")
+def test_the_port_of_a_broker_is_named_where_zookeeper_is_looked_for(
+    dev_cluster: DevCluster,
+) -> None:
+    broker = dev_cluster.address("bootstrap")
+    ran = dev_cluster.run("kgroup", "export", "g", "--zkconnect", broker, "--timeout", "2000")
+    assert (ran.returncode, "is it a broker's port (--bootstrap-server)" in ran.stderr) == (1, True)
+
+
+@pytest.mark.fault("users-19")
+def test_at_risk_calms_nobody_where_no_group_could_be_read() -> None:
+    ran = CliRunner().invoke(kgroup, ["at-risk", "-b", "127.0.0.1:1", "--timeout", "500"])
+    assert ran.exit_code == 1
+    assert ran.stdout.strip() == "what is lost is not known: no group could be read"
 
 
 def test_cluster_is_described_while_zookeeper_hangs(dev_cluster: DevCluster) -> None:

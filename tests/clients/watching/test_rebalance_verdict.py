@@ -40,6 +40,15 @@ def test_group_that_did_not_rebalance_is_said_to_have_rested() -> None:
     )
 
 
+@pytest.mark.fault("users-31")
+def test_a_return_is_counted_as_such() -> None:
+    some = events("member_joined", "member_kicked", "member_joined", reason="maintenance")
+    assert judge(some) == (
+        "3 rebalances in 2 min, 1 of them member kicked and 1 return after it by member m3: an "
+        "administrator, or a limit of the broker, removed it: maintenance"
+    )
+
+
 def test_member_that_works_too_long_is_named_with_its_times() -> None:
     reason = (
         "consumer poll timeout has expired. It worked on one message for 412000 ms, "

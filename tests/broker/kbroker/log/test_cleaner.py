@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from broker.kbroker.command import main
@@ -39,6 +40,17 @@ def items(directory: Path, *args: str) -> list[dict[str, Any]]:
     assert listing["kind"] == "cleaner"
     listed: list[dict[str, Any]] = listing["items"]
     return listed
+
+
+@pytest.mark.fault("users-27")
+def test_where_there_is_nothing_to_show_it_says_that_it_has_looked(tmp_path: Path) -> None:
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n0\n")
+    result = cleaner(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "1 log directory: no log has been looked at by a cleaner\n"
+    quarantined = cleaner(tmp_path, "--quarantined").stderr
+    assert quarantined == "1 log directory: no log is quarantined\n"
+    assert cleaner(tmp_path, "-o", "json").stderr == ""
 
 
 def test_a_log_that_was_cleaned_and_written_to_again(tmp_path: Path) -> None:
