@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until
@@ -34,3 +36,28 @@ def test_member_at_the_coordinator_is_kicked_and_the_events_say_why(
     finally:
         consumer.kill()
         consumer.communicate()
+
+
+def text() -> str:
+    return (ROOT / "README.md").read_text()
+
+
+@pytest.mark.fault("users-11", needs_no_remedy="a line of README.md")
+def test_no_job_in_the_background_is_said_to_end_by_ctrl_c() -> None:
+    jobs = [line for line in text().splitlines() if re.search(r" &( +#|$)", line)]
+    assert len(jobs) >= 3
+    assert [line for line in jobs if "Ctrl-C" in line] == []
+
+
+@pytest.mark.fault("users-15", needs_no_remedy="a line of README.md")
+def test_the_group_whose_offsets_are_shown_has_consumed_at_the_coordinator() -> None:
+    (shown,) = re.findall(r'group_offsets\("(\w+)"\)', text())
+    consume, *_ = commands()
+    assert consume[consume.index("--group") + 1] == shown
+    assert "--from-beginning" in consume
+
+
+@pytest.mark.fault("users-16", needs_no_remedy="a line of README.md")
+def test_the_election_behind_the_start_of_a_broker_is_repeated_until_it_succeeds() -> None:
+    (line,) = [line for line in text().splitlines() if "elect preferred" in line]
+    assert line.startswith("$ until kbroker elect preferred --all 2> /dev/null; do sleep 1; done")
