@@ -10,12 +10,13 @@ for a coordinator ends when another broker is known to be it.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
+from clients.cluster_view import BrokerEndpoint, ClusterView, named_protocols, parse_bootstrap
 from clients.config import ClusterConfig
 from clients.doubts import Doubts
 from clients.errors import (
@@ -40,6 +41,8 @@ from protocol.messages.find_coordinator import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 SOON_S = 10.0
 """Time after which an error comes early enough to need no word before."""
@@ -82,6 +85,9 @@ class Cluster:
 
         self._find_brokers = find_brokers
         self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
+        if known is None:
+            _warn_of_protocols(bootstrap, self.config.security_protocol.upper())
+
         self.client_id = self.config.client_id if client_id is None else client_id
 
         self.complaints = self.known.complaints
@@ -741,6 +747,17 @@ class Cluster:
         if timeout_ms is None:
             timeout_ms = self.config.default_api_timeout_ms
         return _now() + timeout_ms / 1000
+
+
+def _warn_of_protocols(bootstrap: str | Sequence[str], security_protocol: str) -> None:
+    """Say which addresses name another protocol than the one that is spoken."""
+    for server, protocol in named_protocols(bootstrap).items():
+        if protocol.name != security_protocol:
+            logger.warning(
+                "bootstrap.servers: %s is spoken to as security.protocol says: %s",
+                server,
+                security_protocol,
+            )
 
 
 def is_refused(error: KgroupError) -> bool:

@@ -9,8 +9,11 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
+from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
+
+PROTOCOL_MARK = "://"
 
 MOST_OLDER = 5
 """Number of consecutive responses with an older state of a topic before each broker is asked.
@@ -195,15 +198,18 @@ def is_address(host: str, port: int) -> bool:
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
-    """Parse `host:port[,host:port...]`; IPv6 hosts are in brackets. Raises SettingError."""
-    if isinstance(servers, str):
-        servers = servers.split(",")
+    """Parse `host:port[,host:port...]`; IPv6 hosts are in brackets. Raises SettingError.
 
+    A protocol before a host is taken, and does not count: `security.protocol` says how brokers are
+    spoken to, as for clients of Java and kafka-python.
+    """
     endpoints = []
 
-    for node_id, server in enumerate(filter(None, map(str.strip, servers)), start=1):
+    for node_id, server in enumerate(_servers(servers), start=1):
+        # Many files have PLAINTEXT://host:port (fault broker-8, was: server).
+        address = server.rpartition(PROTOCOL_MARK)[2]
         # The last colon divides, since IPv6 addresses have colons too.
-        host, _, port = server.rpartition(":")
+        host, _, port = address.rpartition(":")
         host = host.strip("[]")
         if not port.isdecimal() or not is_address(host, int(port)):
             raise SettingError("bootstrap.servers", f"{server!r} is not host:port")
@@ -212,6 +218,21 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
     if not endpoints:
         raise SettingError("bootstrap.servers", "names no broker, and zookeeper.connect is absent")
     return endpoints
+
+
+def named_protocols(servers: str | Sequence[str]) -> dict[str, SecurityProtocol]:
+    """Return the servers that name a security protocol. A listener's name is none."""
+    protocols = {
+        server: SecurityProtocol.__members__.get(server.partition(PROTOCOL_MARK)[0].upper())
+        for server in _servers(servers)
+    }
+    return {server: protocol for server, protocol in protocols.items() if protocol is not None}
+
+
+def _servers(servers: str | Sequence[str]) -> list[str]:
+    if isinstance(servers, str):
+        servers = servers.split(",")
+    return [server.strip() for server in servers if server.strip()]
 
 
 def _partitions(topic: MetadataResponseTopic) -> dict[int, PartitionView]:

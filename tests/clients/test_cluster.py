@@ -61,6 +61,24 @@ def test_leader_is_waited_for_while_there_is_none() -> None:
     assert run_in_own_time(scenario()) == (5, 3)
 
 
+@pytest.mark.fault("broker-8")
+def test_a_protocol_before_a_host_does_not_count_and_the_log_says_so_of_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> int:
+        async with ScriptedBroker({"t": 1}, node_id=5) as broker:
+            servers = [f"{name}://{broker.bootstrap}" for name in ("PLAINTEXT", "INTERNAL", "SSL")]
+            cluster = Cluster(servers)
+            leader = await cluster.leader(P0)
+            await cluster.close()
+            return leader.node_id
+
+    assert run_in_own_time(scenario()) == 5
+    (said,) = (message for message in caplog.messages if message.startswith("bootstrap.servers"))
+    assert "SSL://" in said
+    assert said.endswith("as security.protocol says: PLAINTEXT")
+
+
 def test_leader_that_never_comes_ends_in_deadline_exceeded() -> None:
     async def scenario() -> None:
         async with ScriptedBroker({"t": 1}) as broker:

@@ -140,9 +140,32 @@ def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:
     assert all(e.node_id < 0 for e in read)
 
 
+@pytest.mark.fault("broker-8")
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "sasl_ssl", "EXTERNAL"])
+def test_a_protocol_before_the_host_is_taken_whatever_it_is(protocol: str) -> None:
+    read = parse_bootstrap(f"{protocol}://a:1,{protocol}://[::1]:3, b:2")
+    assert [e.address for e in read] == [("a", 1), ("::1", 3), ("b", 2)]
+
+
 @pytest.mark.parametrize(
     "wrong",
-    ["", "host", "host:", ":9092", "host:port", "host:0", "h:99999", "a..b:1", "a\0b:1", "h:²"],
+    [
+        "",
+        "host",
+        "PLAINTEXT://",
+        "PLAINTEXT://:1",
+        "PLAINTEXT://h",
+        "PLAINTEXT://h:1/",
+        "h:1://",
+        "host:",
+        ":9092",
+        "host:port",
+        "host:0",
+        "h:99999",
+        "a..b:1",
+        "a\0b:1",
+        "h:²",
+    ],
 )
 def test_bootstrap_servers_that_name_no_address_are_refused(wrong: str) -> None:
     with pytest.raises(SettingError, match=r"bootstrap\.servers"):

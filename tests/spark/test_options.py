@@ -58,6 +58,13 @@ def test_what_kafka_begins_is_a_setting_of_the_client() -> None:
     assert options.client.cluster_settings["request.timeout.ms"] == 123
 
 
+@pytest.mark.fault("broker-8")
+def test_a_protocol_before_a_host_is_taken() -> None:
+    servers = {"kafka.bootstrap.servers": "PLAINTEXT://b:9092"}
+    read_options({**NEEDED, **servers}, streaming=True)
+    read_sink_options({**servers, "topic": "t"})
+
+
 def test_the_committers_name_of_the_group_is_understood() -> None:
     assert read(kafka_consumer_commit_groupid="etl").committed_group == "etl"
 

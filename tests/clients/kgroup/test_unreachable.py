@@ -31,6 +31,13 @@ def test_nobody_listening_is_said(dev_cluster: DevCluster) -> None:
     assert "nobody listens there" in said
 
 
+@pytest.mark.fault("broker-8")
+def test_an_address_with_a_protocol_is_taken(dev_cluster: DevCluster) -> None:
+    address = f"PLAINTEXT://{dev_cluster.address('bootstrap')}"
+    ran = dev_cluster.run("kgroup", "list", "-b", address)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 @pytest.mark.fault("strangers-55")
 def test_who_accepts_and_answers_no_handshake_is_waited_for_no_longer_than_was_said(
     dev_cluster: DevCluster, tmp_path: Path
