@@ -231,21 +231,18 @@ class SubscribedLogs:
         return offsets
 
     def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where a new query begins by its options; `at` resolves it.
-
-        Partitions that are not in the JSON begin at their earliest. Raises SettingError.
-        """
+        """Return where a new query begins by its options; `at` resolves it. Raises SettingError."""
         position = self.options.start
         if position.word in WITHOUT_COMMIT:
             return self._at_group(position, partitions)
 
         # As in Spark's source, what has no record since the time is an error, or begins at the end.
         strict = self.options.starting_offsets_by_timestamp_strategy == "error"
-        return self._at_position(position, partitions, EARLIEST_TIME, strict=strict)
+        return self._at_position(position, partitions, strict=strict)
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where a batch ends by its options; `at` resolves it. Raises SettingError."""
-        return self._at_position(self.options.end, partitions, LATEST_TIME, strict=False)
+        return self._at_position(self.options.end, partitions, strict=False)
 
     def within_range(self, group: str, committed: Offsets) -> dict[TopicPartition, int]:
         """Return a group's offsets, but as `onGroupOutOfRange` has it where the log lacks them.
@@ -333,26 +330,23 @@ class SubscribedLogs:
         return self.brokers.list_offsets(times, isolation=self.options.client.isolation)
 
     def _at_position(
-        self,
-        position: Position,
-        partitions: Collection[TopicPartition],
-        otherwise: int,
-        *,
-        strict: bool,
+        self, position: Position, partitions: Collection[TopicPartition], *, strict: bool
     ) -> dict[TopicPartition, int]:
         given = {**position.offsets, **position.times}
         if unknown := sorted(given.keys() - set(partitions)):
             raise SettingError(position.option, f"names {unknown[0]}, which does not exist")
+        if position.names_partitions:
+            # What was forgotten would be read whole, or not at all (fault broker-11).
+            _check_all_named(position.option, given, partitions)
 
-        # A word or a single time goes for all partitions, JSON for those that it names.
+        # A word or a single time goes for all partitions.
         if position.word:
             return dict.fromkeys(partitions, WORDS[position.word])
         times = position.times
         if position.time_ms is not None:
             times = dict.fromkeys(partitions, position.time_ms)
 
-        at_times = self._at_times(position.option, times, strict=strict)
-        return {**dict.fromkeys(partitions, otherwise), **position.offsets, **at_times}
+        return {**position.offsets, **self._at_times(position.option, times, strict=strict)}
 
     def _at_times(self, option: str, times: Offsets, *, strict: bool) -> dict[TopicPartition, int]:
         """Return the first offset since each time; where there is none, the latest, or raise."""
@@ -407,6 +401,31 @@ class SubscribedLogs:
             logger.warning("%s; the query begins at the %s there", text, choice)
             begins[partition] = WORDS[choice]
         return begins
+
+
+def _check_all_named(
+    option: str, given: Collection[TopicPartition], partitions: Collection[TopicPartition]
+) -> None:
+    """Raise SettingError, with the words of Spark's source, if JSON leaves partitions out."""
+    missing = sorted(set(partitions).difference(given))
+    if not missing:
+        return
+
+    if option.endswith("ByTimestamp"):
+        end = "starting" if option.startswith("starting") else "ending"
+        why = (
+            f"Partitions specified for Kafka timestamp based {end} offsets don't match what are "
+            "assigned. Maybe topic partitions are created or deleted while the query is running, "
+            "or you didn't specify all the partitions"
+        )
+    else:
+        earliest = ", -2 for earliest" if option.startswith("starting") else ""
+        why = (
+            f"If {option} contains specific offsets, you must specify all TopicPartitions. "
+            f"Use -1 for latest{earliest}, if you don't care"
+        )
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    raise SettingError(option, f"{why}. Not specified: {missing[0]}{more}")
 
 
 def _raise_for_error(partition: TopicPartition, listed: "ListedOffset") -> None:

@@ -47,6 +47,11 @@ class Position:
     time_ms: int | None = None
     """Timestamp for all partitions."""
 
+    @property
+    def names_partitions(self) -> bool:
+        """Return whether it is JSON, which has to name all partitions."""
+        return not self.word and self.time_ms is None
+
 
 def read_position(
     name: str, words: str, by_timestamp: str, time_ms: int | None, subscription: Subscription
@@ -63,9 +68,9 @@ def read_position(
         return Position(f"{name}Timestamp", time_ms=time_ms)
     if by_timestamp:
         return Position(f"{name}OffsetsByTimestamp", times=times)
-    if offsets:
+    if is_json(words):
         return Position(f"{name}Offsets", offsets=offsets)
-    return Position(f"{name}Offsets", word=EARLIEST if is_json(words) else words)
+    return Position(f"{name}Offsets", word=words)
 
 
 def read_offsets(name: str, text: str, subscription: Subscription) -> Offsets:

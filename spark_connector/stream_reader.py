@@ -183,14 +183,17 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Sequence[InputPartition]:
         """Plan the tasks of a batch.
 
-        Raises ValueError if an end is before its start, unless the query goes on after losses: then
-        the batch has nothing of that partition, and the next one begins there.
+        Raises DataLoss if a partition that came since has lost its first records, and ValueError if
+        an end is before its start, unless the query goes on after losses: then the batch has
+        nothing of that partition, and the next one begins there.
         """
-        ends = from_json(end)
+        known, ends = from_json(start), from_json(end)
         begin = self._log.patiently(
-            lambda: self._with_new(self._where_batch_began(from_json(start), ends), ends),
+            lambda: self._with_new(self._where_batch_began(known, ends), ends),
             PLANNING_PATIENCE_S,
         )
+        # Nobody has read what it had before (fault broker-6).
+        self._check_added({p: begin[p] for p in ends.keys() - known.keys()})
         if not self._options.fail_on_data_loss:
             begin = {**begin, **find_behind(ends, begin)}
 
@@ -281,6 +284,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         again = {p: earlier.get(p, EARLIEST_TIME) for p in partitions if p.topic in topics}
         self._from_latest = frozenset(at_latest - again.keys())
         begin, begin_again = self._log.at(start), self._log.at(again)
+        # A partition of these topics that the earlier run did not know (fault broker-6).
+        self._check_added({p: begin_again[p] for p in again.keys() - earlier.keys()})
         # It may have been another query's (fault strangers-84, was: {**begin, **begin_again}).
         return {p: min(offset, begin_again.get(p, offset)) for p, offset in begin.items()}
 
@@ -375,6 +380,16 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begin
         earliest = self._log.earliest(new)
         return {**begin, **{p: min(earliest[p], ends[p]) for p in new}}
+
+    def _check_added(self, begin: Offsets) -> None:
+        """Raise DataLoss, or warn, for partitions that came since and do not begin at 0."""
+        for partition, offset in sorted(begin.items()):
+            if offset > 0:
+                report_data_loss(
+                    f"Added partition {partition} starts from {offset} instead of 0. Some data may "
+                    "have been missed",
+                    fail=self._options.fail_on_data_loss,
+                )
 
     def _after_losses(self, begin: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
         """Return where the batch ends, and where partitions that lost records are read on.

@@ -76,7 +76,27 @@ def test_the_ends_by_partition_outrank_the_offsets() -> None:
     brokers = FakeBrokers({T0: [5, 9], T1: [3, 8]}, times={T0: [(1_000, 5), (2_000, 7)]})
     ranges = planned(
         brokers,
-        endingOffsets='{"t": {"0": 6}}',
-        endingOffsetsByTimestamp='{"t": {"0": 1500}}',
+        endingOffsets='{"t": {"0": 6, "1": 4}}',
+        endingOffsetsByTimestamp='{"t": {"0": 1500, "1": 1500}}',
     )
     assert ranges == [OffsetRange(T0, 5, 7), OffsetRange(T1, 3, 8)]
+
+
+@pytest.mark.fault("broker-11")
+@pytest.mark.parametrize(
+    ("option", "json", "text"),
+    [
+        ("startingOffsets", '{"t": {"0": 6}}', "Use -1 for latest, -2 for earliest, if you don't"),
+        ("endingOffsets", '{"t": {"0": 6}}', "Use -1 for latest, if you don't care"),
+        ("endingOffsetsByTimestamp", '{"t": {"0": 6}}', "Kafka timestamp based ending offsets"),
+    ],
+)
+def test_json_that_leaves_partitions_out_is_refused_as_by_sparks_source(
+    option: str, json: str, text: str
+) -> None:
+    brokers = FakeBrokers({T0: [5, 9], T1: [3, 8], TopicPartition("t", 2): [0, 1]})
+    with pytest.raises(SettingError) as refused:
+        planned(brokers, **{option: json})
+    assert f"{option}: " in str(refused.value)
+    assert text in str(refused.value)
+    assert str(refused.value).endswith("Not specified: t-1 and 1 more")

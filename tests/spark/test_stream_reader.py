@@ -192,20 +192,56 @@ def test_a_new_available_now_run_from_the_latest_begins_at_its_own_end(topic: To
 def test_a_partition_that_came_later_is_read_from_its_earliest_offset(topic: Topic) -> None:
     reader = topic.reader()
     start = reader.initialOffset()
-    topic.brokers.logs[T2] = [3, 8]
+    topic.brokers.logs[T2] = [0, 8]
     topic.now_s += DISCOVERY_S
     end, read = batch(reader, start)
     assert end == {"t": {"0": 100, "1": 50, "2": 8}}
-    assert read == [(2, 3, 8)]
+    assert read == [(2, 0, 8)]
+
+
+@pytest.mark.fault("broker-6")
+def test_a_partition_that_came_later_and_lost_its_first_records_fails_the_query(
+    topic: Topic,
+) -> None:
+    start = topic.reader().initialOffset()
+    topic.brokers.logs[T2] = [3, 8]
+    topic.now_s += DISCOVERY_S
+    with pytest.raises(DataLoss, match="Added partition t-2 starts from 3 instead of 0"):
+        batch(topic.reader(), start)
+    assert batch(topic.reader(failOnDataLoss="false"), start)[1] == [(2, 3, 8)]
+
+
+@pytest.mark.fault("broker-6")
+def test_a_topic_that_a_pattern_finds_later_is_no_other_than_an_added_partition(
+    topic: Topic,
+) -> None:
+    reader = topic.reader(subscribe="", subscribePattern="^[tu]$")
+    start = reader.initialOffset()
+    topic.brokers.logs[TopicPartition("u", 0)] = [1, 2]
+    topic.now_s += DISCOVERY_S
+    with pytest.raises(DataLoss, match="Added partition u-0 starts from 1 instead of 0"):
+        batch(reader, start)
 
 
 def test_a_partition_that_came_before_the_restart_of_a_failed_first_batch_is_read_from_its_earliest(
     topic: Topic,
 ) -> None:
     topic.reader().initialOffset()
-    topic.brokers.logs[T2] = [3, 8]
+    topic.brokers.logs[T2] = [0, 8]
     topic.grow(T0, 5)
-    assert topic.reader().initialOffset() == {"t": {"0": 100, "1": 50, "2": 3}}
+    assert topic.reader().initialOffset() == {"t": {"0": 100, "1": 50, "2": 0}}
+
+
+@pytest.mark.fault("broker-6")
+def test_a_partition_that_lost_records_before_the_restart_of_a_failed_first_batch_is_data_loss(
+    topic: Topic,
+) -> None:
+    topic.reader().initialOffset()
+    topic.brokers.logs[T2] = [3, 8]
+    with pytest.raises(DataLoss, match="Added partition t-2 starts from 3 instead of 0"):
+        topic.reader().initialOffset()
+    begin = topic.reader(failOnDataLoss="false").initialOffset()
+    assert begin == {"t": {"0": 100, "1": 50, "2": 3}}
 
 
 @pytest.mark.fault("strangers-84")
@@ -226,8 +262,33 @@ def test_the_group_says_where_to_begin_and_what_it_does_not_know_begins_at_the_e
 
 
 def test_json_says_where_to_begin(topic: Topic) -> None:
-    reader = topic.reader(startingOffsets='{"t": {"0": -1}}')
+    reader = topic.reader(startingOffsets='{"t": {"0": -1, "1": -2}}')
     assert reader.initialOffset() == place(100, 10)
+
+
+@pytest.mark.fault("broker-11")
+@pytest.mark.parametrize("json", ['{"t": {"1": 20}}', '{"t": {}}', "{}"])
+def test_json_that_leaves_partitions_out_is_refused_as_by_sparks_source(
+    topic: Topic, json: str
+) -> None:
+    with pytest.raises(SettingError) as refused:
+        topic.reader(startingOffsets=json).initialOffset()
+    assert (
+        "startingOffsets: If startingOffsets contains specific offsets, you must specify all "
+        "TopicPartitions. Use -1 for latest, -2 for earliest, if you don't care. Not specified: t-0"
+    ) in str(refused.value)
+
+
+@pytest.mark.fault("broker-11")
+def test_json_need_not_name_what_came_since_the_query_began(topic: Topic) -> None:
+    """As in Spark's source: the options say where a query begins, the checkpoint where it is."""
+    options = {"startingOffsets": '{"t": {"0": 90, "1": 40}}'}
+    reader = topic.reader(**options)
+    start = reader.initialOffset()
+    topic.brokers.logs[T2] = [0, 8]
+    topic.now_s += DISCOVERY_S
+    assert batch(reader, start)[1] == [(0, 90, 100), (1, 40, 50), (2, 0, 8)]
+    assert batch(topic.reader(**options), place(100, 50))[1] == [(2, 0, 8)]
 
 
 def test_json_with_a_partition_that_is_not_there_is_refused(topic: Topic) -> None:
@@ -439,12 +500,24 @@ def test_a_timestamp_outranks_offsets_and_gives_the_first_record_since(topic: To
     assert reader.initialOffset() == place(60, 40)
 
 
-def test_timestamps_by_partition_outrank_offsets_and_the_rest_begins_at_the_earliest(
-    topic: Topic,
+def test_timestamps_by_partition_outrank_offsets(topic: Topic) -> None:
+    topic.brokers.times = {T0: [(1_000, 0), (2_000, 60)], T1: [(1_500, 20)]}
+    times = '{"t": {"0": 1500, "1": 1}}'
+    reader = topic.reader(startingOffsetsByTimestamp=times, startingOffsets="earliest")
+    assert reader.initialOffset() == place(60, 20)
+
+
+@pytest.mark.fault("broker-11")
+@pytest.mark.parametrize("json", ['{"t": {"0": 1500}}', "{}"])
+def test_timestamps_that_leave_partitions_out_are_refused_as_by_sparks_source(
+    topic: Topic, json: str
 ) -> None:
     topic.brokers.times = {T0: [(1_000, 0), (2_000, 60)]}
-    reader = topic.reader(startingOffsetsByTimestamp='{"t": {"0": 1500}}')
-    assert reader.initialOffset() == place(60, 10)
+    with pytest.raises(SettingError) as refused:
+        topic.reader(startingOffsetsByTimestamp=json).initialOffset()
+    text = str(refused.value)
+    assert "Partitions specified for Kafka timestamp based starting offsets don't match" in text
+    assert "or you didn't specify all the partitions. Not specified: t-" in text
 
 
 def test_a_partition_without_a_record_since_the_timestamp_is_an_error_unless_latest_is_asked_for(
