@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 
 from compaction.grouping import MOST_TOGETHER, group_segments
 from compaction.job import SourceSegment
@@ -75,3 +76,30 @@ def test_where_a_segment_ends_is_judged_by_the_next_base_though_indexes_are_empt
         SourceSegment(INT_MAX + 1, INT_MAX + 3, 1, 0, 0, 0),
     ]
     assert bases(empty) == [[0, 1], [INT_MAX + 1]]
+
+
+def _empty(base_offset: int, end_offset: int) -> SourceSegment:
+    return SourceSegment(base_offset, end_offset, 0, 0, 0, 0)
+
+
+@pytest.mark.fault("broker-15")
+def test_an_empty_segment_goes_with_those_before_it_however_far_away_it_is() -> None:
+    far = INT_MAX + 10
+    segments = [
+        SourceSegment(0, far, 100, 16, 24, 0),
+        _empty(far, 2 * far),
+        _empty(2 * far, 3 * far),
+        SourceSegment(3 * far, 3 * far + 5, 100, 16, 24, 0),
+        _empty(3 * far + 5, 4 * far),
+    ]
+    assert bases(segments) == [[0, far, 2 * far], [3 * far, 3 * far + 5]]
+
+
+@pytest.mark.fault("broker-15")
+def test_an_empty_segment_that_stays_alone_is_left_as_it_is() -> None:
+    far = INT_MAX + 10
+    first = [_empty(0, far), _empty(far, 2 * far)]
+    full = SourceSegment(2 * far, 2 * far + 5, 100, 16, 24, 0)
+    assert bases([*first, full]) == [[0, far], [2 * far]]
+    # At the next cleaning the first two are one.
+    assert bases([_empty(0, 2 * far), full]) == [[2 * far]]
