@@ -84,14 +84,16 @@ class ScramUsers:
 
     def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
         """Return the credential of a user; for an unknown one, one that no password fits."""
-        credential = self._users.get(user, {}).get(mechanism.name)
-        if credential is not None and credential.iterations >= MIN_ITERATIONS:
-            return credential
-
         # The most common number of iterations: most users show it.
         common = (+self._iterations).most_common(1)
         iterations = common[0][0] if common else DEFAULT_ITERATIONS
-        return unknown_credential(mechanism, self.secret, user, iterations)
+        # Made for known users too, or these would be answered sooner (fault security-6).
+        unknown = unknown_credential(mechanism, self.secret, user, iterations)
+
+        credential = self._users.get(user, {}).get(mechanism.name)
+        if credential is not None and credential.iterations >= MIN_ITERATIONS:
+            return credential
+        return unknown
 
     # ---- changes
 

@@ -27,6 +27,7 @@ from protocol.sasl.scram import (
 )
 from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
+from tests.stage.bytecodes import bytecodes_of
 from zk.api import ZkError
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import DEFAULT_ENTITY, ClientEntity, EntityConfig
@@ -145,6 +146,19 @@ async def test_unknown_users_show_the_iterations_of_most_known_ones() -> None:
     await alter(stage.tool, USERS, "b", lambda old: {})
     await stage.users.read_all()
     assert stage.users.find(SHA_256, "ghost").iterations == 4096
+
+
+@pytest.mark.fault("security-6")
+async def test_an_unknown_user_costs_no_more_than_a_known_one() -> None:
+    stage = await Stage().start()
+    await stage.put("alice", SCRAM_SHA_256=stored().as_text())
+    await stage.users.read_all()
+    find = stage.users.find
+    find(SHA_256, "alice")
+    known = bytecodes_of(lambda: find(SHA_256, "alice"))
+    unknown = bytecodes_of(lambda: find(SHA_256, "alina"))
+    # A digit of a salt is some ten bytecodes, its HMACs count as calls alone.
+    assert abs(known - unknown) < known / 10
 
 
 async def test_users_that_zookeeper_refuses_to_list_are_read_later() -> None:
