@@ -9,6 +9,7 @@ import pytest
 
 from broker.authentication.gate import (
     MAX_ELEMENTS,
+    MAX_LIFETIME_MS,
     MAX_QUESTIONS,
     REAUTHENTICATION_PAUSE_MS,
     AwaitingHandshake,
@@ -38,6 +39,8 @@ from protocol.sasl.oauthbearer import (
     InvalidToken,
     OAuthBearerClient,
     OAuthBearerServer,
+    TokenRules,
+    check_claims,
 )
 from protocol.sasl.plain import PlainServer
 from protocol.sasl.scram import (
@@ -408,6 +411,19 @@ def test_a_session_lasts_as_long_as_the_limit_or_the_token_says() -> None:
         response = client.authenticate(OAuthBearerClient("good").begin())
         assert response.session_lifetime_ms == lifetime_ms
         assert client.state == Open(OAUTHBEARER, "alice", ends_ms=100 + lifetime_ms)
+
+
+@pytest.mark.fault("security-8")
+@pytest.mark.parametrize("exp", [9.3e15, 1e300, 10**100])
+def test_a_token_that_never_expires_makes_a_very_long_session(exp: float) -> None:
+    def accept(token: str) -> AcceptedToken:
+        return check_claims({"sub": "alice", "exp": exp}, TokenRules(), now_ms=0)
+
+    client = Client(Gate({OAUTHBEARER: lambda: OAuthBearerServer(accept)}))
+    client.shake_hands(OAUTHBEARER)
+    response = client.authenticate(OAuthBearerClient("good").begin())
+    assert response.session_lifetime_ms == MAX_LIFETIME_MS
+    assert client.state == Open(OAUTHBEARER, "alice", ends_ms=100 + MAX_LIFETIME_MS)
 
 
 @pytest.mark.parametrize("version", [0, 1])
