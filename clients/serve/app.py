@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -30,6 +31,7 @@ from clients.kgroup.events import find_source, read_events, reading_until
 from clients.kgroup.journal import entry_item
 from clients.resets.journal import Journal
 from clients.serve.envelope import HEADERS, envelope
+from clients.serve.known_hosts import KnownHosts
 from clients.serve.metrics import MAX_GROUPS_BY_PARTITION, Scrape, metrics_text
 from clients.serve.monitor import Monitor, now_ms
 from clients.serve.write_access import WriteAccess
@@ -65,6 +67,10 @@ class App:
     granularity: str | None = None
     access: WriteAccess | None = None
     """Who may write; None if nobody may."""
+    hosts: frozenset[str] = frozenset()
+    """The names by which the server is reached, in lower case."""
+    is_local: bool = True
+    """Whether it listens for its own machine alone."""
     _kept: dict[tuple[str, str | None], tuple[float, Response]] = attrs.field(factory=dict)
     """The last responses on events and journals, with the times at which they end."""
 
@@ -255,4 +261,5 @@ def make_app(app: App) -> Starlette:
             running.cancel()
         app.monitor.close()
 
-    return Starlette(routes=app.routes(), lifespan=watching)
+    checked = Middleware(KnownHosts, hosts=app.hosts, is_local=app.is_local)
+    return Starlette(routes=app.routes(), middleware=[checked], lifespan=watching)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ Examples:
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Name under which browsers reach this server, as that of a proxy, for --allow-writes.",
+    help="Name under which browsers reach this server, as that of a proxy.",
 )
 @click.option("--data", type=click.Path(dir_okay=False, path_type=Path), help="File of history.")
 @click.option("--keep", type=Age(), default="30d", show_default=True, help="Time to keep commits.")
@@ -133,10 +134,12 @@ def command(
     if token_file is not None and not allow_writes:
         raise click.UsageError("--token-file is for --allow-writes")
 
+    names = known_names({host, *hosts})
     serving = serve(
         target,
         (host, port),
-        access=read_access(token_file, {host, *hosts}) if allow_writes else None,
+        access=read_access(token_file, names) if allow_writes else None,
+        hosts=names,
         data=data,
         keep_ms=keep,
         interval_s=interval,
@@ -149,7 +152,12 @@ def command(
         asyncio.run(serving)
 
 
-def read_access(token_file: Path | None, hosts: Iterable[str]) -> "WriteAccess":
+def known_names(hosts: Iterable[str]) -> frozenset[str]:
+    """Return the names by which this server is reached, in lower case; the machine's is one."""
+    return frozenset(name.lower() for name in (*hosts, socket.gethostname()))
+
+
+def read_access(token_file: Path | None, hosts: frozenset[str]) -> "WriteAccess":
     """Return who may write. Raises UsageError without a token that nobody guesses, OSError."""
     from clients.serve.write_access import MIN_TOKEN_LENGTH, WriteAccess, is_token
 
@@ -167,8 +175,7 @@ def read_access(token_file: Path | None, hosts: Iterable[str]) -> "WriteAccess":
             "(umask 077; python3 -c 'import secrets; print(secrets.token_urlsafe(32))' > FILE) "
             "and give --token-file FILE"
         )
-    names = {*hosts, socket.gethostname()}
-    return WriteAccess(token, frozenset(name.lower() for name in names))
+    return WriteAccess(token, hosts)
 
 
 async def serve(
@@ -176,6 +183,7 @@ async def serve(
     address: tuple[str, int],
     *,
     access: "WriteAccess | None",
+    hosts: frozenset[str],
     data: Path | None,
     keep_ms: int,
     interval_s: float,
@@ -187,17 +195,23 @@ async def serve(
     import uvicorn
 
     from clients.serve.app import App, make_app
+    from clients.serve.connections import ACCEPTED_AT_ONCE, BoundedConnection
     from clients.serve.monitor import Monitor
 
     with _listen(*address) as listener:
         async with connecting(target) as sessions:
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
-            app = make_app(App(monitor, target, compat, granularity, access))
+            is_local = ip_address(listener.getsockname()[0]).is_loopback
+            app = make_app(App(monitor, target, compat, granularity, access, hosts, is_local))
             config = uvicorn.Config(
                 app,
                 log_config=LOG_CONFIG,
-                log_level="warning",
+                http=BoundedConnection,
+                ws="none",
+                # A warning is a line for each bad request of anybody.
+                log_level="error",
                 access_log=False,
+                backlog=ACCEPTED_AT_ONCE,
                 timeout_graceful_shutdown=LAST_S,
             )
             say(f"serving http://{address[0]}:{listener.getsockname()[1]}/")

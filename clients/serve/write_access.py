@@ -1,9 +1,9 @@
-"""Let those write through the server who have the token, and come from no other site. Pure.
+"""Let those read who ask this server by its name, and those write who have the token too. Pure.
 
 A page of another site can send requests to this server through the browser of anybody who reaches
 it. They carry its `Origin`. With a name of its own that it lets resolve to this server's address
-(DNS rebinding) they carry that name as `Host`, so only names that are known are taken. An address
-cannot be rebound.
+(DNS rebinding) they carry that name as `Host`, and the page may read the responses. So only names
+that are known are taken. An address cannot be rebound.
 """
 
 import secrets
@@ -50,9 +50,7 @@ def check_access(access: WriteAccess | None, headers: Mapping[str, str]) -> None
         raise _refuse(403, "WritesNotAllowed", text)
 
     host = headers.get("host", "")
-    if not _is_known(host, access.hosts):
-        text = f"Host {host!r} is not a name of this server: give it with --allow-host"
-        raise _refuse(403, "UnknownHost", text)
+    check_host(host, access.hosts)
 
     origin = headers.get("origin")
     if origin is not None and origin.lower().partition("://")[2] != host.lower():
@@ -68,6 +66,13 @@ def check_access(access: WriteAccess | None, headers: Mapping[str, str]) -> None
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise _refuse(415, "NotJson", "the body is to be JSON: Content-Type: application/json")
+
+
+def check_host(host: str, hosts: frozenset[str]) -> None:
+    """Raise Refused unless a request is for one of these names, for localhost or for an address."""
+    if not _is_known(host, hosts):
+        text = f"Host {host!r} is not a name of this server: give it with --allow-host"
+        raise _refuse(403, "UnknownHost", text)
 
 
 def _is_known(host: str, hosts: frozenset[str]) -> bool:
