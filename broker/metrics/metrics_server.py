@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 8 * 1024
 MAX_CLIENTS = 8
-"""Most clients at once; further ones are refused. The text of 10,000 partitions takes 12 MB."""
+"""Most clients at once. A further one takes the place of the one that is silent longest, and is
+refused where none is. The text of 10,000 partitions takes 12 MB."""
 PATIENCE_S = 10.0
 """Time for a client to send its request, and again to take the response."""
 SLICE_S = 0.002
@@ -36,7 +37,9 @@ class MetricsServer:
 
     format_figures: Callable[[], Iterator[str]]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    _clients: int = 0
+    _clients: set[asyncio.StreamWriter] = attrs.field(factory=set)
+    _silent: dict[asyncio.StreamWriter, None] = attrs.field(factory=dict)
+    """Those of them whose turn it is, longest first."""
     _server: asyncio.Server | None = None
 
     async def start(self, bound: socket.socket) -> None:
@@ -51,11 +54,20 @@ class MetricsServer:
             self._server.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._clients >= MAX_CLIENTS:
-            writer.transport.abort()
-            return
-        self._clients += 1
+        if len(self._clients) >= MAX_CLIENTS:
+            # A stranger could keep all scrapes out with silence (fault security-11, was: writer).
+            silent = next(iter(self._silent), writer)
+            silent.transport.abort()
+            self._forget(silent)
+            if silent is writer:
+                return
+        self._clients.add(writer)
+        self._silent[writer] = None
         self.spawn(self._serve(reader, writer))
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        self._clients.discard(writer)
+        self._silent.pop(writer, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,14 +75,20 @@ class MetricsServer:
             with contextlib.suppress(TimeoutError, OSError, EOFError):
                 async with asyncio.timeout(PATIENCE_S):
                     request = await _read_request(reader)
+                self._silent.pop(writer, None)
                 response = await self._respond(request)
+
+                # It may have made room for another one.
+                if writer not in self._clients:
+                    return
+                self._silent[writer] = None
                 async with asyncio.timeout(PATIENCE_S):
                     writer.write(response)
                     await writer.drain()
                     writer.close()
                     await writer.wait_closed()
         finally:
-            self._clients -= 1
+            self._forget(writer)
             # Nothing is left of it, though it may not have taken all.
             writer.transport.abort()
 

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
 from broker.kbroker.local_cluster import HOST, claim_ports
 from broker.metrics.families import FAMILIES
+from broker.metrics.metrics_server import MAX_CLIENTS, MetricsServer
 from clients.errors import AuthenticationFailed
 from clients.transport.connection import Connection
 from clients.transport.login import login_by_password
@@ -188,6 +190,50 @@ async def test_other_requests_are_refused_and_the_broker_goes_on(site: Site) -> 
         writer.write(b"GET /met")
         writer.close()
         assert await scrape(port)
+
+
+@pytest.mark.fault("security-11")
+async def test_clients_that_send_nothing_make_room_for_a_scrape(site: Site) -> None:
+    (port,) = claim_ports(0, 1)
+    async with site.running(kgroup_metrics_port=str(port)), contextlib.AsyncExitStack() as stack:
+        strangers = []
+        for number in range(3 * MAX_CLIENTS):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            stack.callback(writer.close)
+            # Half of them have begun.
+            writer.write(b"GET /met" if number % 2 else b"")
+            strangers.append(reader)
+
+        assert await scrape(port)
+        # The last ones are still there: who came first has made room.
+        assert [await is_closed(reader) for reader in strangers[: 2 * MAX_CLIENTS]] == [True] * (
+            2 * MAX_CLIENTS
+        )
+        assert not strangers[-1].at_eof()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionError):
+        return await reader.read() == b""
+    return True
+
+
+@pytest.mark.fault("security-11")
+async def test_a_client_that_takes_no_response_makes_room_for_a_scrape() -> None:
+    large = "x" * 2**24
+    async with asyncio.TaskGroup() as tasks:
+        server = MetricsServer(lambda: iter([large]), tasks.create_task)
+        bound = socket.create_server((HOST, 0))
+        await server.start(bound)
+        port = bound.getsockname()[1]
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(MAX_CLIENTS):
+                _, writer = await asyncio.open_connection(HOST, port)
+                stack.callback(writer.transport.abort)
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            for _ in range(3):
+                assert len(await scrape(port)) == len(large)
+        server.close()
 
 
 async def test_a_taken_port_is_an_error_that_names_the_setting(site: Site) -> None:
