@@ -235,7 +235,11 @@ class LocalCluster:
         folder = self.directory / "secure"
         if self.is_secure:
             assert self.external_zookeeper is None, "only our own knows the brokers' login"
-            return SecurityFolder.open(folder, self.brokers)
+            security = SecurityFolder.open(folder, self.brokers)
+            # ZooKeeper's files have the users' keys, by which passwords can be guessed.
+            for name in ("zookeeper", *(f"broker-{number}" for number in range(self.brokers))):
+                make_private(self.directory / name)
+            return security
 
         # ZooKeeper would refuse brokers that do not log in.
         if folder.exists():
@@ -315,6 +319,13 @@ class LocalCluster:
                     if broker.process.returncode is not None:
                         raise LocalClusterError(broker.describe_end())
                 await asyncio.sleep(_POLL_S)
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, or one that is there, the user's alone."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    # An earlier start may have made it for all to read (fault security-13).
+    directory.chmod(0o700)
 
 
 def _has_living(pid_file: Path) -> bool:

@@ -229,6 +229,7 @@ def test_a_missing_properties_file_is_wrong_usage(dev_cluster: DevCluster) -> No
     assert dev_cluster.run("kbroker", "start", "/no/such.properties").returncode == 2
 
 
+@pytest.mark.fault("security-13")
 def test_a_secured_cluster_shows_its_passwords_to_nobody_and_goes_on_after_a_restart(
     tmp_path: Path,
 ) -> None:
@@ -236,6 +237,11 @@ def test_a_secured_cluster_shows_its_passwords_to_nobody_and_goes_on_after_a_res
     as_admin = ("--command-config", str(secure / "admin.properties"))
     as_alice = ("--command-config", str(secure / "alice.properties"))
     asyncio.run(secured_at_first(tmp_path))
+    kept_from_others = [tmp_path / name for name in ("zookeeper", "broker-0", "broker-1")]
+    for folder in kept_from_others:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        # As a release before this one has made it.
+        folder.chmod(0o755)
 
     # Without --secure its ZooKeeper would refuse the brokers.
     options = ("--port", "0", "--zookeeper-port", "0", "--data", str(tmp_path))
@@ -263,6 +269,8 @@ def test_a_secured_cluster_shows_its_passwords_to_nobody_and_goes_on_after_a_res
         assert not any(password in text for password in passwords for text in shown)
         for file in tmp_path.glob("broker-*.properties"):
             assert file.stat().st_mode & 0o777 == 0o600
+        for folder in kept_from_others:
+            assert folder.stat().st_mode & 0o777 == 0o700
     assert cluster.process.returncode == 0
 
 
