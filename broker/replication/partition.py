@@ -366,7 +366,11 @@ class Partition:
         Such a follower's log was damaged, and truncated at the damage. It must not lead until it
         has fetched everything again; then it joins the ISR again.
         """
-        is_lossy = replica in self.isr and self.followers[replica].end_offset < self.high_watermark
+        follower = self.followers.get(replica)
+        # Somebody may claim the leader's own id (fault security-14).
+        if follower is None:
+            return None
+        is_lossy = replica in self.isr and follower.end_offset < self.high_watermark
         if not is_lossy or not self.can_propose_isr:
             return None
         return tuple(member for member in self.isr if member != replica)

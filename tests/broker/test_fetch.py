@@ -74,6 +74,19 @@ def test_what_is_not_replicated_is_not_shown_and_does_not_end_a_wait() -> None:
     assert (part.error_code, part.records, part.high_watermark) == (ErrorCode.NONE, b"", 0)
 
 
+@pytest.mark.fault("security-14")
+@pytest.mark.parametrize("replica", [0, 7])
+@pytest.mark.parametrize("isr", [(0,), (0, 1)])
+def test_who_claims_to_be_the_leader_or_a_stranger_gets_no_record_as_in_kafka(
+    replica: int, isr: tuple[int, ...]
+) -> None:
+    replicas = filled(batch(b"a"), isr=isr, replicas=isr)
+    before = replicas.manager.partition(T0).isr
+    (part,) = parts(handle(replicas, request((T0, 0), replica=replica)))
+    assert (part.error_code, part.records) == (ErrorCode.NONE, b"")
+    assert replicas.manager.partition(T0).isr == before
+
+
 @pytest.mark.parametrize("offset", [-1, 2])
 def test_an_offset_out_of_range_is_said_at_once(offset: int) -> None:
     (part,) = parts(handle(filled(batch(b"a")), request((T0, offset), max_wait_ms=500)))
