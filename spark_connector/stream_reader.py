@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.client_options import impatient
 from spark_connector.group_commit import GroupCommit
-from spark_connector.group_lock import PATIENCE_S, lock_group
+from spark_connector.group_lock import PATIENCE_S, GroupLock, lock_group
 from spark_connector.initial_file import InitialFile
 from spark_connector.log_offsets import (
     CALL_TIMEOUT_MS,
@@ -92,7 +91,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._now_ms = now_ms
         self._lock_directory = lock_directory
         self._lock_patience_s = lock_patience_s
-        self._lock: TextIOWrapper | None = None
+        self._lock: GroupLock | None = None
         """A file that no other query of this machine on the same group has locked."""
 
         # Where the query begins and ends.
