@@ -424,7 +424,10 @@ class ReplicaRoles:
             _check_path(tp)
             self.replicas.remove(tp)
             self.identities.forget([tp.topic])
-            return self.replicas.logs.begin_deletion(tp)
+            taken_out = self.replicas.logs.begin_deletion(tp)
+            # One of each partition that ever was would stay for good (fault core-L5).
+            self.replicas.checkpointed.pop(tp, None)
+            return taken_out
         except ApiError as error:
             # Reported by `Deletions.run`, in the order of the request.
             return TakenOut(partial(_raise, error), ())

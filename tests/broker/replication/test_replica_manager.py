@@ -84,6 +84,7 @@ def test_watermarks_of_logs_that_are_not_served_yet_stay_in_the_checkpoint() -> 
     assert checkpoint(again) == {T0: 3, U0: 1}
 
 
+@pytest.mark.fault("core-L5")
 def test_watermark_of_a_replica_that_is_stopped_stays_and_goes_with_its_log() -> None:
     replicas = Replicas().lead("t").lead("u")
     append(replicas, T0, b"a", b"b")
@@ -91,6 +92,8 @@ def test_watermark_of_a_replica_that_is_stopped_stays_and_goes_with_its_log() ->
     replicas.roles.stop([T0], delete=False)
     replicas.roles.stop([U0], delete=True)
     assert checkpoint(replicas) == {T0: 2}
+    # Not in memory either.
+    assert replicas.manager.watermarks_to_checkpoint() == {T0: 2}
 
 
 def test_a_checkpointed_watermark_beyond_the_log_is_cut_to_it() -> None:
