@@ -34,7 +34,11 @@ from protocol.topic_partition import TopicPartition, by_topic
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
-"""Pause before partitions are placed again."""
+"""Least pause before partitions are placed again."""
+PLACED_A_SECOND = 10_000
+"""Most markers that are placed again in a second, counted for each partition."""
+LONGEST_RETRY_S = 2.0
+"""Longest pause, however many wait."""
 NO_LEADER = -1
 MOST_WRITTEN = 1000
 """Markers of a request, each of them counted for each partition: some 0.1 s of a broker's time."""
@@ -84,6 +88,7 @@ class MarkerSender:
     _queues: dict[int, Queue] = attrs.field(factory=dict)
     """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
     _unplaced: Queue = attrs.field(factory=dict)
+    _unplaced_since_s: float = 0.0
 
     def send(self, decided: SendMarkers) -> None:
         """Send the markers of a decided transaction; the coordinator hears of each later."""
@@ -123,10 +128,21 @@ class MarkerSender:
 
     def _place_later(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
         if not self._unplaced:
-            asyncio.get_running_loop().call_later(RETRY_S, self._place_again)
+            loop = asyncio.get_running_loop()
+            self._unplaced_since_s = loop.time()
+            loop.call_later(RETRY_S, self._place_again)
         self._unplaced.setdefault(marker, {}).update(dict.fromkeys(partitions))
 
     def _place_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        count = sum(map(len, self._unplaced.values()))
+        due_s = self._unplaced_since_s + min(count / PLACED_A_SECOND, LONGEST_RETRY_S)
+        # A broker may be away for hours, and very many wait for it (fault groups-S3, was: True).
+        is_due = loop.time() >= due_s
+        if not is_due:
+            loop.call_at(due_s, self._place_again)
+            return
+
         unplaced = self._unplaced
         self._unplaced = {}
         self._place(self._wanted_of(unplaced))

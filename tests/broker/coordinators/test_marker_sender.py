@@ -11,8 +11,10 @@ import pytest
 
 from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.marker_sender import (
+    LONGEST_RETRY_S,
     MOST_WRITTEN,
     NO_LEADER,
+    PLACED_A_SECOND,
     PLACED_A_TURN,
     MarkerSender,
 )
@@ -295,6 +297,28 @@ def test_a_marker_waits_for_a_leader(stage: Stage) -> None:
     stage.run(0.2)
     assert stage.written == [(5, part(0))]
     assert stage.sender.count_unplaced() == 0
+
+
+@pytest.mark.fault("groups-S3")
+def test_very_many_markers_that_wait_for_a_leader_are_looked_at_less_often(stage: Stage) -> None:
+    asked = 0
+
+    def leader_of(partition: TopicPartition) -> int | None:
+        nonlocal asked
+        asked += 1
+        return stage.leaders[partition]
+
+    stage.sender.leader_of = leader_of
+    number = PLACED_A_SECOND
+    stage.leaders |= {part(index): NO_LEADER for index in range(number)}
+    for index in range(number):
+        stage.send(index, index)
+    stage.run(10)
+    assert asked <= 12 * PLACED_A_SECOND
+
+    stage.leaders |= {part(index): 1 for index in range(number)}
+    stage.run(LONGEST_RETRY_S + 1)
+    assert len(stage.written) == number
 
 
 def test_one_broker_that_is_away_keeps_no_other_waiting(stage: Stage) -> None:
