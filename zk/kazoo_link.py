@@ -16,6 +16,8 @@ the order of the wire. We also add or change what kazoo does not do:
   the number of hosts, as in Java's client, and at most MAX_ATTEMPT of it. The next attempt goes to
   the next host, in an order drawn once, so that a silent machine is not tried twice in a row.
 - kazoo reports an expired and a closed session alike.
+- A server that has lost its data closes each connection of a session that has seen more, and says
+  so in its own log alone. kazoo tries for ever; so do we, and say what it may be.
 - kazoo's thread ends at a reply that it cannot read, and the session with it. Here that is a broken
   connection like any other, and so is a reply to another request than the oldest.
 - kazoo does not find out what the server can do. A server before 3.6 replies to a MultiRead at
@@ -73,6 +75,7 @@ MAX_REPLY_BYTES = 1 << 30  # a thousand nodes of MAX_REQUEST_BYTES; no ZooKeeper
 MIN_PAUSE_S = 0.1  # between two rounds of all hosts
 MAX_PAUSE_S = 1.0
 PAUSE_JITTER = 0.4  # of a pause
+REFUSED_S = 5.0  # for which connections of a session are closed before the log says why
 _REQUEST_HEADER_BYTES = 8  # its number and type
 
 logger = logging.getLogger(__name__)
@@ -317,6 +320,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     is_orphaned: Callable[[], bool]
     is_logging_in = False
     _serves_no_multi_read = False
+    _refused_since_s: float | None = None
+    _refused_at_s = 0.0
+    _is_refusal_told = False
     _attempt_ends_at_s = 0.0
     _place = ("", 0)
     _pings_sent_at_s: deque[float]
@@ -399,7 +405,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 "it is no ZooKeeper that takes this session: is it a broker's port "
                 "(--bootstrap-server), or one with TLS?",
             )
+            # Nobody would look into ZooKeeper's log, which alone has the reason (fault tool-L1).
+            self._note_refusal(time.monotonic())
             raise
+        self._refused_since_s = None
         self.last_reply_at_s = time.monotonic()
         self.last_answered_sent_at_s = sent_at_s
 
@@ -421,6 +430,26 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _note(self, host: str, port: int, why: str) -> None:
         """Keep why an attempt has failed, with its host if there are several."""
         self.obstacle = why if len(self.client.hosts) == 1 else f"{host}:{port}: {why}"
+
+    def _note_refusal(self, now_s: float) -> None:
+        """Note that a server has closed a connection in place of a response; say why, in time."""
+        client = self.client
+        # Before its first session a client has seen nothing that a server could lack.
+        if client.last_zxid <= 0:
+            return
+        if self._refused_since_s is None or now_s - self._refused_at_s > REFUSED_S:
+            self._refused_since_s = now_s
+            self._is_refusal_told = False
+        self._refused_at_s = now_s
+        if now_s - self._refused_since_s >= REFUSED_S and not self._is_refusal_told:
+            self._is_refusal_told = True
+            logger.error(
+                "ZooKeeper at %s accepts connections and refuses the session: it has no quorum, or "
+                "did it lose its data? This process has seen zxid 0x%x; if the server's own (srvr) "
+                "is below that, start this process again",
+                ",".join(f"{host}:{port}" for host, port in client.hosts),
+                client.last_zxid,
+            )
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         """Connect and log in. kazoo calls itself connected before the login, and we do after it."""

@@ -51,6 +51,8 @@ class ScriptedZooKeeper:
     timeout_ms: int = TIMEOUT_MS
     is_deaf: bool = False
     """Hears nothing, and goes on telling of a watch that fired."""
+    refuses: bool = False
+    """Closes each connection in place of a session, as one that has lost its data."""
     connections: int = 0
     asked_for: list[int] = attrs.field(factory=list)
     """The session that each connection asked to continue; 0: a new one."""
@@ -76,6 +78,9 @@ class ScriptedZooKeeper:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             (asked_for,) = struct.unpack_from(">q", await _read_frame(reader), 16)
             self.asked_for.append(asked_for)
+            if self.refuses:
+                writer.close()
+                return
             writer.write(
                 frame(struct.pack(">iiqi", 0, self.timeout_ms, SESSION_ID, 16) + bytes(17))
             )

@@ -312,6 +312,34 @@ def test_hosts_are_tried_in_turn_and_none_twice_before_the_others() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.fault("tool-L1")
+def test_a_server_that_refuses_the_session_is_said_to_have_no_quorum_or_to_have_lost_its_data(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The JVM's ZooKeeper does so with a session that has seen a later zxid than it has."""
+
+    def lines() -> list[str]:
+        return [line for line in caplog.messages if "did it lose its data?" in line]
+
+    async def scenario() -> None:
+        server = ScriptedZooKeeper()
+        async with server.listening() as hosts, session_with(hosts) as (zk, _):
+            assert await zk.exists("/a") is None
+            server.refuses = True
+            assert server.writer is not None
+            server.writer.close()
+            await until(lambda: bool(lines()), "the log says what it may be")
+            assert f"ZooKeeper at {hosts} accepts connections and refuses the session" in lines()[0]
+            # It is said once, and the session goes on when the server takes it.
+            refused = server.connections
+            await until(lambda: server.connections > refused + 1, "it is tried again")
+            server.refuses = False
+            await reached(zk, CONNECTED)
+
+    asyncio.run(scenario())
+    assert len(lines()) == 1
+
+
 def test_a_name_that_means_nothing_does_not_keep_the_others_from_being_tried() -> None:
     async def scenario() -> None:
         async with ScriptedZooKeeper().listening() as hosts:
