@@ -76,8 +76,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "X1",
         "a session ends with the first of its limits",
         "broker.authentication.gate:_lifetime_ms",
-        "max(0, min(ends))",
-        "max(0, max(ends))",
+        "min(*ends, MAX_LIFETIME_MS)",
+        "min(max(ends), MAX_LIFETIME_MS)",
     ),
     Remedy(
         "X1",
