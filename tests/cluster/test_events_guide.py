@@ -45,12 +45,10 @@ SHOWN: Mapping[str, str] = dict(
 """What the page shows, by trigger."""
 
 PARTITIONS = 4
-SETTINGS = (
-    *("--set", "group.initial.rebalance.delay.ms=0", "--set", "group.min.session.timeout.ms=500"),
-    *("--set", "offsets.topic.num.partitions=1"),
-)
+SETTINGS = ("--set", "offsets.topic.num.partitions=1")
 LONG_MS = 45_000
-SHORT_MS = 5000
+SHORT_MS = 6000
+"""The least session that a broker takes by its defaults."""
 
 FOLDED = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),

@@ -183,3 +183,32 @@ def test_its_admin_creates_describes_and_deletes_topics(bootstrap: str) -> None:
     assert configs["cleanup.policy"].is_default
     admin.delete_topics([name])[name].result(TIMEOUT_S)
     assert name not in admin.list_topics(timeout=TIMEOUT_S).topics
+
+
+def test_a_group_of_the_consumer_protocol_reads_nothing_here_and_is_told_nothing(
+    bootstrap: str,
+) -> None:
+    """KIP-848 is not served. librdkafka says so to nobody, as docs/consumer-groups.md warns."""
+    topic = asyncio.run(new_topic(bootstrap))
+    asyncio.run(say(bootstrap, topic))
+    errors: list[confluent_kafka.KafkaError] = []
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"g-{uuid4().hex[:8]}",
+        "auto.offset.reset": "earliest",
+        "error_cb": errors.append,
+    }
+    modern = confluent_kafka.Consumer({**settings, "group.protocol": "consumer"})
+    classic = confluent_kafka.Consumer({**settings, "group.protocol": "classic"})
+    try:
+        modern.subscribe([topic])
+        assert modern.poll(5.0) is None
+
+        # With the other protocol the same group reads, in less time than the first one has had.
+        classic.subscribe([topic])
+        assert classic.poll(TIMEOUT_S) is not None
+        assert modern.poll(0.0) is None
+        assert errors == []
+    finally:
+        modern.close()
+        classic.close()

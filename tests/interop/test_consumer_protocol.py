@@ -1,5 +1,6 @@
-"""Groups of the protocol `consumer` (KIP-848) on a stock Kafka of today."""
+"""Groups of the protocol `consumer` (KIP-848): on a stock Kafka of today, and asked for here."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from tests.interop.stock_consumers import java_driver
 from tests.interop.traffic import new_topic, say
+from tests.stage.cluster import DevCluster
 from tests.stage.kraft_kafka import kraft_broker
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import DEADLINE_S, block_until
@@ -79,3 +82,11 @@ async def test_a_consumer_group_is_listed_with_its_type_and_described_with_its_m
         assert (state["assignment_strategy"], state["members"]) == ("uniform", 1)
     finally:
         consumer.close()
+
+
+def test_javas_consumer_says_that_the_protocol_is_not_served_here(dev_cluster: DevCluster) -> None:
+    bootstrap = dev_cluster.address("bootstrap")
+    topic = asyncio.run(new_topic(bootstrap))
+    command = [*java_driver("ModernMember", "3.9.1"), bootstrap, "modern", topic]
+    ran = subprocess.run(command, text=True, capture_output=True, timeout=DEADLINE_S)
+    assert ran.stdout.splitlines()[-1:] == ["UnsupportedVersionException"], ran.stderr

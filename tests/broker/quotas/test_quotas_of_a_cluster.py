@@ -74,7 +74,10 @@ async def produced_bytes(
 
 
 def test_a_producer_is_held_at_its_rate() -> None:
-    """What ten windows allow may come at once; from then on the rate holds within 5 %."""
+    """What ten windows allow may come at once; from then on the rate holds within 5 %.
+
+    Each request is worth half a second.
+    """
 
     async def story(cluster: Cluster, admin: Admin) -> int:
         await set_quota(admin, ETL, producer_byte_rate=RATE)
@@ -158,6 +161,35 @@ def test_a_consumer_below_one_fetch_gets_on() -> None:
 
     read = on_a_cluster(story, t=1)
     assert 0 < read <= 250 * 1.05 * 2 * MINUTE_S + 2500
+
+
+@pytest.mark.parametrize("fetched_bytes", [10_001, 25_000, 1_000_000])
+def test_a_consumer_gets_most_of_its_rate_whatever_it_asks_for(fetched_bytes: int) -> None:
+    """A response above the rate is withheld, and windows end by whole seconds: docs/quotas.md."""
+    rate, size, before_s = 100_000, 10_000, 20.0
+
+    async def story(cluster: Cluster, admin: Admin) -> float:
+        seconds = before_s + MINUTE_S
+        settings = {"bootstrap.servers": cluster.bootstrap, "client.id": "filler", **CLIENT}
+        async with Producer(settings) as producer:
+            # What comes at once, and what is read then.
+            for _ in range(int((seconds + 15) * rate / size)):
+                await producer.send_and_wait("t", bytes(size))
+
+        await set_quota(admin, ETL, consumer_byte_rate=rate)
+        host, _, port = cluster.bootstrap.partition(":")
+        consumer = SimpleConsumer(host, int(port), 60_000, 65_536, "etl")
+        loop = asyncio.get_running_loop()
+        read, offset, begin = 0, 0, loop.time() + before_s
+        while loop.time() < begin + MINUTE_S:
+            fetched = await consumer.fetch(FetchRequest("t", 0, offset, fetched_bytes))
+            offset = fetched.next_offset
+            if begin <= loop.time() < begin + MINUTE_S:
+                read += size * len(list(fetched))
+        await consumer.close()
+        return read / MINUTE_S
+
+    assert 0.7 * rate < on_a_cluster(story, t=1) < 1.1 * rate
 
 
 def test_a_member_of_a_group_reads_at_its_rate() -> None:
