@@ -1,13 +1,15 @@
 """`make bench`: start both brokers, measure every question, print the table and keep it.
 
-    python -m benchmarks [--rounds N] [--seconds S] [--before PATH] [QUESTION…]
+    python -m benchmarks [--rounds N] [--seconds S] [--before PATH] [--keep] [QUESTION…]
 
-A QUESTION is the name of a module here. RESULTS.md is written if all questions were measured beside
-the peer. PATH is a checkout of an earlier state with its virtual environment in `.venv`; it takes
-the peer's place in the questions `turns`, `calls`, `idle-costs` and `over-time`.
+A QUESTION is the name of a module here. results.json and RESULTS.md are written if all questions
+were measured beside the peer; with --keep also the rows of a part of them, with their day. PATH is
+a checkout of an earlier state with its virtual environment in `.venv`; it stands beside ours in the
+questions `turns`, `calls`, `idle-costs` and `over-time`.
 
 Ours is measured as it is imported: pure Python in a checkout. `make bench-compiled` measures the
-compiled form: a copy in build/compiled (building/compiled.py), which gets a RESULTS.md of its own.
+compiled form: a copy in build/compiled (building/compiled.py), which gets files of its own
+(`python -m benchmarks.results build/compiled/benchmarks/results.json` takes its rows over).
 For some questions: `cd build/compiled && PYTHONPATH=$PWD ../../.venv/bin/python -m benchmarks …`.
 """
 
@@ -19,6 +21,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -76,12 +79,22 @@ from benchmarks.brokers import (
     start_broker,
     start_our_zookeeper,
 )
+from benchmarks.produce import COMPILED_AFTER_S
+from benchmarks.results import ResultRow, load, merge, save
 from benchmarks.rounds import Rounds
-from benchmarks.table import Row, format_results, render
+from benchmarks.table import Row, render
 from protocol.version import COMPILED
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
 QUIET_LOAD = 0.5
+
+_SIDES = """\
+A broker of ours is one event loop, so it works on one of these cores, but for its cleaner's \
+processes and two threads; the peer's threads work on all. Both sides, and what drives them, \
+share the machine. Spark's own source and sink, which run on the JVM, work with a broker of ours, \
+as ours do."""
+_REQUESTS = """\
+Raw requests are encoded beforehand, C × N is C connections with N requests outstanding on each; \
+loopback, one disk, replication factor 1 unless a row says 3."""
 
 
 @attrs.frozen
@@ -180,8 +193,11 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help="A checkout of an earlier state, with its .venv, to compare with.",
 )
+@click.option("--keep", is_flag=True, help="Keep the rows of QUESTIONS too, with their day.")
 @click.argument("questions", nargs=-1, type=click.Choice(list(QUESTIONS)))
-def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str, ...]) -> None:
+def main(
+    rounds: int, seconds: float, before: Path | None, keep: bool, questions: tuple[str, ...]
+) -> None:
     """Measure our speed beside stock Kafka's: same machine, same run, same requests.
 
     The form of ours is that of this tree: pure Python in a checkout, compiled in build/compiled
@@ -200,7 +216,8 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
             f"This machine is busy (load average {load_average:.1f}): expect noise.", err=True
         )
 
-    rows: list[Row] = []
+    today = str(datetime.date.today())
+    rows: list[ResultRow] = []
     failed: list[str] = []
     with start_arena(Rounds(rounds, seconds), before) as arena:
         for name in questions or QUESTIONS:
@@ -214,18 +231,23 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
                 traceback.print_exc()
 
             # Rows from before a failure count too.
-            rows += measured
+            rows += [ResultRow(row, name, today, COMPILED) for row in measured]
             click.echo(render(measured), err=True)
 
-    click.echo(render(rows))
+    click.echo(render([result.row for result in rows]))
     if failed:
         raise click.ClickException(f"these questions failed, see above: {', '.join(failed)}")
 
-    # A part of the questions, or one side alone, is no result to keep.
-    if not questions and len(arena.brokers) > 1:
-        old_text = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
-        heading = format_heading(arena.rounds, load_average)
-        RESULTS.write_text(format_results(rows, heading, old_text), "utf-8")
+    # One side alone is no result to keep.
+    if len(arena.brokers) > 1 and (keep or not questions):
+        results = load()
+        if not questions or not results.head:
+            head = format_head(arena.rounds, load_average)
+            results = attrs.evolve(results, head=head, day=today)
+
+        # A compiled copy began with the figures of its original.
+        old = [result for result in results.rows if result.is_compiled or not COMPILED]
+        save(attrs.evolve(results, rows=merge(old, rows)))
 
 
 @contextlib.contextmanager
@@ -263,7 +285,7 @@ def start_arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
         yield Arena(sides, over_time, brokers, directory, rounds)
 
 
-def format_heading(rounds: Rounds, load_average: float) -> str:
+def format_head(rounds: Rounds, load_average: float) -> str:
     """Format the head of RESULTS.md; `load_average` was measured before the start."""
     # Some architectures have no line of that name.
     model = next(
@@ -275,19 +297,23 @@ def format_heading(rounds: Rounds, load_average: float) -> str:
         platform.machine(),
     )
     has_profile = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
-    return (
-        "# How fast it is, beside a named peer\n\n"
+    form = "compiled" if COMPILED else "pure Python"
+    made = "with" if has_profile else "without"
+    paragraphs = (
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
-        f"{platform.system()}, Python {platform.python_version()},\n"
-        f"load average {load_average:.1f} before it began. Ours is "
-        f"{'compiled' if COMPILED else 'pure Python'}, its interpreter built "
-        f"{'with' if has_profile else 'without'} PGO.\n"
-        f"The peer is Apache {peer.NAME}, and where a question names two, the second one. Medians "
-        f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
-        "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "
-        "requests outstanding on each; loopback, one disk, replication factor 1 unless a row says "
-        "3.\n"
+        f"{platform.system()}, Python {platform.python_version()}, load average "
+        f"{load_average:.1f} before it began. Ours is {form}, its interpreter built {made} PGO. "
+        "A row with a day is from a run of its own on that day; the notes say where that had other "
+        "rounds.",
+        f"The peer is Apache {peer.NAME}, and where a question names two, the second one. {_SIDES}",
+        f"Medians of {rounds.number} rounds of {rounds.seconds:g} s in which the sides took turns, "
+        "least and most in brackets. Before its rounds each side is warmed up: for "
+        f"{rounds.warm_up_s:g} s, or by one round where a round is so much work; and before that "
+        f"by {COMPILED_AFTER_S:g} s of load for produce (also to three replicas), TLS, logins and "
+        f"ACLs. {_REQUESTS}",
     )
+    texts = [textwrap.fill(text, 100, break_on_hyphens=False) for text in paragraphs]
+    return "# How fast it is, beside a named peer\n\n" + "\n\n".join(texts) + "\n"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from benchmarks.commits import encode_commit
 from benchmarks.fetch import FETCH_BYTES, encode_fetch, fill
 from benchmarks.load import LoadError, ask, connect
 from benchmarks.produce import EQUAL, encode_produce, make_batch
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from benchmarks.zookeeper_proxy import CountingProxy
 
 REQUESTS = 1000
@@ -41,10 +41,12 @@ def measure(sides: Sequence[Side], directory: Path) -> Iterator[Row]:
     counted = [_count_side(side, directory) for side in sides]
     for question in counted[0]:
         calls = [(figures[question],) for figures in counted]
-        yield Row(f"Python calls of {question}{before}", "calls", _NO_MORE, calls)
+        title = f"Python calls of {question}{before}"
+        yield Row(title, "calls", _NO_MORE, calls, beside=Beside.BEFORE)
 
     requests = [(asyncio.run(_count_start(side, directory)),) for side in sides]
-    yield Row(f"ZooKeeper requests of a broker's start{before}", "requests", _NO_MORE, requests)
+    title = f"ZooKeeper requests of a broker's start{before}"
+    yield Row(title, "requests", _NO_MORE, requests, beside=Beside.BEFORE)
 
 
 # ---- calls

@@ -26,7 +26,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from benchmarks.brokers import Broker
 from benchmarks.fetch import FETCH_BYTES, fill
 from benchmarks.rounds import Contestant, Rounds, alternate
-from benchmarks.table import Row, Wanted, at_least
+from benchmarks.table import Beside, Row, Wanted, at_least
 from clients import blocking
 from clients.fetching import FetchedPartition
 from clients.high_level.connector import ConsumerConnector
@@ -49,21 +49,26 @@ _group_numbers = itertools.count()
 
 
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
-    """Yield rows of records a second; the peer's column has the other project's client."""
+    """Yield rows of records a second; the second column has the client that is named last."""
     with broker.create_topic() as topic:
         # All consumers read the same records.
         records = fill(broker, topic, TOPIC_BYTES)
         for question, wanted, *pair in _CONSUMERS:
             contestants = [rate(client, broker, topic, records) for client in pair]
             (figures,) = alternate(contestants, rounds)
-            yield Row(question, "records/s", wanted, figures)
+            yield Row(question, "records/s", wanted, figures, beside=_beside(pair[1]))
 
     with broker.create_topic() as topic:
         # All producers append to one topic.
         for question, wanted, *pair in _PRODUCERS:
             contestants = [rate(client, broker, topic, RECORDS_SENT) for client in pair]
             (figures,) = alternate(contestants, rounds)
-            yield Row(question, "records/s", wanted, figures)
+            yield Row(question, "records/s", wanted, figures, beside=_beside(pair[1]))
+
+
+def _beside(second: Timed) -> Beside:
+    """Return what the second of a pair is: a client of another project, or one of ours."""
+    return Beside.OURSELVES if second in _OF_OURS else Beside.PEER
 
 
 def rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:
@@ -350,7 +355,12 @@ _CONSUMERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
     ("the blocking stream · its original", at_least(0.5), _consume_blocking, consume_streams),
 )
 _PRODUCERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
-    ("our producer · aiokafka's", at_least(1.0), _our_producer, _aiokafka_producer),
+    (
+        "our producer · aiokafka's",
+        at_least(1.0, changed="from 0.8 on 2026-11-27: more was in reach"),
+        _our_producer,
+        _aiokafka_producer,
+    ),
     (
         "our send_many · confluent-kafka's producer",
         at_least(0.3, compiled=0.5),
@@ -359,3 +369,4 @@ _PRODUCERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
     ),
     ("the blocking send · its original", at_least(0.5), _send_blocking, _our_producer),
 )
+_OF_OURS = (consume_streams, _FETCH_LOOP, _ROW_LOOP, _our_producer)

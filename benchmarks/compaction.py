@@ -47,6 +47,8 @@ class Load:
     question: str
     batches: Callable[[], Iterator[bytes]]
     wanted: tuple[float, float]
+    changed: str = ""
+    """As in `Wanted`, of the bound with numpy."""
 
 
 def values(codec: Codec) -> Iterator[bytes]:
@@ -85,7 +87,12 @@ def _commit(group: int) -> bytes:
 
 _VALUES = (
     Load("compaction, 1 KB values, batches of 16 KB", partial(values, Codec.NONE), (0.3, 1)),
-    Load("compaction, 1 KB values, batches of 16 KB, lz4", partial(values, Codec.LZ4), (0.3, 0.9)),
+    Load(
+        "compaction, 1 KB values, batches of 16 KB, lz4",
+        partial(values, Codec.LZ4),
+        (0.3, 0.9),
+        "from 1 on 2026-11-27: half of the time is decompression",
+    ),
 )
 COMMITS_LOAD = Load("compaction of 5,000,000 commits, 20 a batch", commits, (0.15, 1))
 
@@ -123,7 +130,8 @@ def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) ->
         (rates,) = alternate(cleaning, rounds)
     pure, fast, *peer = rates
     yield Row(f"{load.question} (pure Python)", "MB/s", at_least(load.wanted[0]), [pure, *peer])
-    yield Row(f"{load.question} (numpy)", "MB/s", at_least(load.wanted[1]), [fast, *peer])
+    wanted = at_least(load.wanted[1], changed=load.changed)
+    yield Row(f"{load.question} (numpy)", "MB/s", wanted, [fast, *peer])
 
 
 def _clean(cleaner: CleaningBroker, _: float) -> tuple[float]:

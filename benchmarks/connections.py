@@ -40,7 +40,7 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
     rate, cpu = alternate([partial(_accept, broker) for broker in brokers], rounds)
     yield Row("connections accepted, one request each", "1/s", at_least(0.5), rate)
-    yield Row("broker CPU for one", "ms", at_most(1.0), cpu)
+    yield Row("broker CPU of an accepted connection", "ms", at_most(1.0), cpu)
 
 
 def _accept(broker: Broker, seconds: float) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from benchmarks.clients import TOPIC_BYTES, consume_streams, rate
 from benchmarks.fetch import fill
 from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_least, at_most
+from benchmarks.table import Beside, Row, at_least, at_most
 from clients.producer.producer import Producer
 from tests.interop.driven_member import DrivenMember
 from tests.interop.stock_consumers import COOPERATIVE, JAVA_2_8, Kind
@@ -156,7 +156,7 @@ def _joined_ms(broker: Broker, group: str) -> int:
 def measure_streams(
     broker: Broker, rounds: Rounds, topic_bytes: int = TOPIC_BYTES
 ) -> Iterator[Row]:
-    """Yield a row of records a second; the peer's column has the group in ZooKeeper."""
+    """Yield a row of records a second; the second column has the group in ZooKeeper."""
     with broker.create_topic() as topic:
         records = fill(broker, topic, topic_bytes)
         contestants = [
@@ -169,4 +169,5 @@ def measure_streams(
         "records/s",
         at_least(0.97),
         figures,
+        beside=Beside.OURSELVES,
     )

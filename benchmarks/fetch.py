@@ -26,12 +26,13 @@ TOPIC_BYTES = 64 * 1024 * 1024
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """Yield rows of the rate and of the processor time for a gigabyte."""
     rate, cpu, cores = _measure(brokers, rounds, connections=1, outstanding=1)
-    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(0.95), rate, cores)
-    yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
+    wanted = at_least(0.95, changed="from 1 on 2026-11-27: the ratio was 0.84, as it waits mostly")
+    yield Row("fetch 1 MB, 1 × 1", "MB/s", wanted, rate, cores)
+    yield Row("broker CPU of fetch 1 MB, 1 × 1", "s/GB", at_most(1.0), cpu)
 
     rate, cpu, cores = _measure(brokers, rounds, connections=4, outstanding=2)
     yield Row("fetch 1 MB, 4 × 2", "MB/s", at_least(0.44), rate, cores)
-    yield Row("broker CPU for 4 × 2", "s/GB", at_most(1.2), cpu)
+    yield Row("broker CPU of fetch 1 MB, 4 × 2", "s/GB", at_most(1.2), cpu)
 
 
 def _measure(

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Event
 from benchmarks.brokers import Broker
 from benchmarks.load import Address, ask, connect
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from protocol.api_key import ApiKey
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -35,8 +35,16 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
     contestants = [partial(_measure_flooded, broker), partial(_measure_at_rest, broker)]
     request, election = alternate(contestants, rounds)
     title = f"while {FLOODERS} × {PIPELINED:,} requests wait · at rest"
-    yield Row(f"one request of a new client {title}", "ms", at_most(100), request)
-    yield Row(f"a topic of {PARTITIONS} partitions is led {title}", "ms", at_most(100), election)
+    yield Row(
+        f"one request of a new client {title}", "ms", at_most(100), request, beside=Beside.OURSELVES
+    )
+    yield Row(
+        f"a topic of {PARTITIONS} partitions is led {title}",
+        "ms",
+        at_most(100),
+        election,
+        beside=Beside.OURSELVES,
+    )
 
 
 def _measure_flooded(broker: Broker, seconds: float) -> tuple[float, float]:

@@ -97,7 +97,8 @@ def measure_heartbeats(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Ro
     contestants = [partial(_beat, broker) for broker in brokers]
     rate, cores = alternate(contestants, rounds)
     question = f"Heartbeat, {LINES} × {OUTSTANDING}"
-    yield Row(question, "requests/s", at_least(1.0, compiled=1.2), rate, cores)
+    wanted = at_least(1.0, compiled=1.2, changed="from 0.6 on 2026-11-27: more was in reach")
+    yield Row(question, "requests/s", wanted, rate, cores)
 
 
 def _beat(broker: Broker, seconds: float) -> tuple[float, float]:

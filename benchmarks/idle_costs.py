@@ -20,7 +20,7 @@ from benchmarks.brokers import Side, install
 from benchmarks.load import connect
 from benchmarks.rounds import Rounds
 from benchmarks.stage import LEADER, LOCAL, Stage, encode, set_stage
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.produce import (
     ProduceRequest,
@@ -73,18 +73,18 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
             continue  # more files than a broker may open
         costs = _measure_sides(sides, directory, partial(_measure_fetch, partitions, rounds))
         title = f"CPU of a record replicated among {partitions:,} idle partitions{before}"
-        yield Row(title, "µs", _LESS, costs)
+        yield Row(title, "µs", _LESS, costs, beside=Beside.BEFORE)
 
     # A record among waiting requests.
     for waiting in WAITING:
         costs = _measure_sides(sides, directory, partial(_measure_produce, waiting, rounds))
         title = f"CPU of a record produced while {waiting:,} wait on the partition{before}"
-        yield Row(title, "µs", _LESS, costs)
+        yield Row(title, "µs", _LESS, costs, beside=Beside.BEFORE)
 
     # Connections of a follower.
     connections = _measure_sides(sides, directory, _count_connections)
     title = f"connections to a leader after {NEW_TOPICS} LeaderAndIsr with a new partition{before}"
-    yield Row(title, "connections", _LESS, connections)
+    yield Row(title, "connections", _LESS, connections, beside=Beside.BEFORE)
 
     # The assignment of a large group.
     for members in MEMBERS:
@@ -93,7 +93,7 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
             for side in sides
         ]
         title = f"round robin among {members:,} members, two of which want each topic{before}"
-        yield Row(title, "ms", _LESS, costs)
+        yield Row(title, "ms", _LESS, costs, beside=Beside.BEFORE)
 
 
 def _measure_sides(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.rounds import Contestant, Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from tests.broker.replication.fetching_pair import FetchingPair
 
 FEW, MANY = 300, 10_000
@@ -22,7 +22,7 @@ def measure(rounds: Rounds) -> Iterator[Row]:
     contestants: list[Contestant] = [_Rounds(pair) for pair in pairs]
     (micros,) = alternate(contestants, rounds)
     title = f"a record replicated among {MANY:,} · {FEW} idle partitions"
-    yield Row(title, "µs", at_most(1.25), micros)
+    yield Row(title, "µs", at_most(1.25), micros, beside=Beside.OURSELVES)
 
 
 class _Rounds:

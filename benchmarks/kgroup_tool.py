@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from benchmarks.brokers import Broker, Side
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -50,7 +50,8 @@ def measure(sides: Sequence[Side], broker: Broker, rounds: Rounds) -> Iterator[R
 
     lags = [_runner((*ours, *big, "--time-lag")), _runner((*ours, *big))]
     (seconds,) = alternate(lags, rounds)
-    yield Row("kgroup describe, 1,000 partitions, --time-lag · without", "s", at_most(2), seconds)
+    question = "kgroup describe, 1,000 partitions, --time-lag · without"
+    yield Row(question, "s", at_most(2), seconds, beside=Beside.OURSELVES)
 
 
 def _runner(command: Arguments) -> Callable[[float], tuple[float]]:

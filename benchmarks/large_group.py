@@ -23,7 +23,7 @@ from typing import Any
 import attrs
 
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most, format_number
+from benchmarks.table import Beside, Row, at_most, format_number
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -55,7 +55,7 @@ Figures = tuple[float, ...]
 def measure(rounds: Rounds) -> Iterator[Row]:
     """Yield rows of requests and processor time for each step and size.
 
-    The peer's column has the figures that linear growth from the smallest size would give.
+    The second column has what linear growth from the smallest size would give.
     """
     contestants = [partial(_figures, size) for size in SIZES]
 
@@ -79,8 +79,8 @@ def _count_participants(size: int, step: str) -> int:
 def _row(size: int, step: str, total: str, unit: str, figures: list[Figures]) -> Row:
     question = f"{size} members {step}, {total}"
     if size == SIZES[0]:
-        return Row(question, unit, None, figures[:1])
-    return Row(f"{question} · linear from {SIZES[0]}", unit, LINEAR, figures)
+        return Row(question, unit, None, figures[:1], beside=Beside.LINEAR)
+    return Row(f"{question} · linear from {SIZES[0]}", unit, LINEAR, figures, beside=Beside.LINEAR)
 
 
 def _figures(size: int, _: float) -> Figures:

@@ -17,7 +17,7 @@ from benchmarks.compaction import COMMITS_LOAD, write_load
 from benchmarks.load import pace
 from benchmarks.produce import EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 
 REQUESTS_A_SECOND = 500
 BATCH_BYTES = 1024
@@ -47,7 +47,7 @@ def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
                     partial(_at_rest, cleaner, topic),
                 ]
                 (millis,) = alternate(contestants, rounds)
-            yield Row(f"{title} ({how})", "ms", at_most(1.5), millis)
+            yield Row(f"{title} ({how})", "ms", at_most(1.5), millis, beside=Beside.OURSELVES)
 
 
 def _while_cleaning(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:

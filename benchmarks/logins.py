@@ -62,7 +62,8 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
             _log_in_often(broker, address, COMPILED_AFTER_S)
         rate, cpu = alternate(contestants, rounds)
         yield Row("logins by SCRAM-SHA-512", "1/s", at_least(0.5), rate)
-        yield Row("broker CPU for one", "ms", at_most(2.0), cpu)
+        wanted = at_most(2.0, changed="from 1 on 2026-11-27: half of the peer's rate is wanted")
+        yield Row("broker CPU of a login", "ms", wanted, cpu)
 
 
 def _start(side: Side, directory: Path) -> tuple[Broker, Address]:

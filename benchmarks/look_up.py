@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.recovery import NOW_MS, batches
 from benchmarks.rounds import Contestant, Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from benchmarks.written_log import write_log
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
@@ -32,7 +32,7 @@ LookUp = Callable[[Log, random.Random], None]
 
 
 def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Yield a row for offsets and one for timestamps; the small segment has the peer's place."""
+    """Yield a row for offsets and one for timestamps; the small segment has the second place."""
     logs = []
     for batch_count in (LARGE_BATCHES, SMALL_BATCHES):
         path = directory / f"segment-of-{batch_count}"
@@ -45,7 +45,8 @@ def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
         contestants: list[Contestant] = [partial(_time, log, look_up) for log in logs]
         (micros,) = alternate(contestants, rounds)
         large, small = (f"{log.size / 1e6:,.0f} MB" for log in logs)
-        yield Row(f"look-up by {what}, {large} · {small}", "µs", at_most(1.25), micros)
+        question = f"look-up by {what}, {large} · {small}"
+        yield Row(question, "µs", at_most(1.25), micros, beside=Beside.OURSELVES)
     for log in logs:
         shutil.rmtree(log.directory.path)
 

@@ -22,7 +22,7 @@ from benchmarks.load import Address, LoadError, drive_all
 from benchmarks.process import Process, spawn
 from benchmarks.produce import EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_least
+from benchmarks.table import Beside, Row, at_least
 from broker.kbroker.local_cluster import HOST, LocalClusterError, claim_ports
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from protocol.topic_partition import TopicPartition
@@ -45,7 +45,7 @@ class Brokers:
 
 
 def measure(side: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Yield a row of requests a second; the peer's column has one process."""
+    """Yield a row of requests a second; the second column has one process."""
     with contextlib.ExitStack() as stack:
         both = [
             stack.enter_context(_start(side, directory / f"processes-{count}", count))
@@ -58,9 +58,16 @@ def measure(side: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
     left = len(os.sched_getaffinity(0)) - median(drivers_cores[1])
     question = f"produce 1 KB, {CONNECTIONS} × {OUTSTANDING}, {PROCESSES} processes · one"
     if left < LEAST_CORES:
-        yield Row(f"{question}, on {left:.1f} cores", "requests/s", None, rate, cores)
+        yield Row(
+            f"{question}, on {left:.1f} cores",
+            "requests/s",
+            None,
+            rate,
+            cores,
+            beside=Beside.OURSELVES,
+        )
     else:
-        yield Row(question, "requests/s", at_least(1.3), rate, cores)
+        yield Row(question, "requests/s", at_least(1.3), rate, cores, beside=Beside.OURSELVES)
 
 
 @contextlib.contextmanager

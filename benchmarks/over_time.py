@@ -18,13 +18,13 @@ import attrs
 from benchmarks import fetch, produce
 from benchmarks.brokers import Side, start_broker
 from benchmarks.rounds import Rounds
-from benchmarks.table import Row, at_least, at_most
+from benchmarks.table import Beside, Row, at_least, at_most
 
 _COSTS = ("s/GB", "ms")
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Yield the rows of produce and fetch; the earlier state has the peer's place."""
+    """Yield the rows of produce and fetch; beside an earlier state."""
     if len(sides) == 1:
         return
     with contextlib.ExitStack() as stack:
@@ -44,7 +44,8 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 
 def _beside_earlier(row: Row) -> Row:
     wanted = at_most(1.05) if row.unit in _COSTS else at_least(0.95)
-    return attrs.evolve(row, question=f"{row.question} · before", wanted=wanted)
+    question = f"{row.question} · before"
+    return attrs.evolve(row, question=question, wanted=wanted, beside=Beside.BEFORE)
 
 
 def _cost(row: Row) -> Row:
@@ -54,4 +55,4 @@ def _cost(row: Row) -> Row:
         for of_side, rates in zip(row.cores, row.figures, strict=True)
     ]
     unit = "s/GB" if row.unit == "MB/s" else "ms"
-    return Row("broker CPU for that", unit, None, figures)
+    return Row(f"broker CPU of {row.question}", unit, None, figures)

@@ -18,7 +18,7 @@ import attrs
 from benchmarks.brokers import Broker, Side, install
 from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, Wanted, at_least
+from benchmarks.table import Beside, Row, Wanted, at_least
 from broker.kbroker.local_cluster import HOST, claim_ports
 from protocol.api_key import ApiKey
 from protocol.header import encode_request
@@ -52,10 +52,11 @@ class Load:
 
 
 _KILO = 1024
-_SMALL = at_least(1.0, compiled=1.2)
-_EQUAL = at_least(0.9, compiled=1.0)
-_UNEQUAL = at_least(0.6, compiled=1.2)
-_LARGE_UNEQUAL = at_least(0.5, compiled=1.1)
+_WALKED = "each record is walked in Python; the compiled form has a bound above 1 instead"
+_SMALL = at_least(1.0, compiled=1.2, changed="from 0.7 on 2026-11-27: more was in reach")
+_EQUAL = at_least(0.9, compiled=1.0, changed="from 0.8 on 2026-11-27: more was in reach")
+_UNEQUAL = at_least(0.6, compiled=1.2, changed=f"from 0.8 on 2026-11-27: {_WALKED}")
+_LARGE_UNEQUAL = at_least(0.5, compiled=1.1, changed=f"from 0.8 on 2026-11-27: {_WALKED}")
 SMALL_BATCHES = Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, _SMALL, in_bytes=False)
 _LOADS = (
     SMALL_BATCHES,
@@ -104,7 +105,7 @@ def measure_metrics(side: Side, directory: Path, rounds: Rounds) -> Iterator[Row
             rate, cores = alternate(contestants, rounds)
             unit = "MB/s" if load.in_bytes else "requests/s"
             question = f"{load.question}, with kgroup.metrics.port · without"
-            yield Row(question, unit, at_least(0.95), rate, cores)
+            yield Row(question, unit, at_least(0.95), rate, cores, beside=Beside.OURSELVES)
 
 
 def produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:

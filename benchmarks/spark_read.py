@@ -20,7 +20,7 @@ from benchmarks.load import LoadError, ask, connect
 from benchmarks.peer import PeerMissing, fetch_jars
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.spark_session import Session
-from benchmarks.table import Row, Wanted, at_least, at_most
+from benchmarks.table import Beside, Row, Wanted, at_least, at_most
 from protocol.api_key import ApiKey
 from protocol.header import encode_request
 from protocol.messages.produce import (
@@ -136,7 +136,8 @@ def _measure_naive(session: Session, broker: Broker, rounds: Rounds) -> Iterator
             partial(_read, session, source, options, NAIVE_RECORDS) for source in (OURS, NAIVE)
         ]
         rates, _ = alternate(contestants, rounds)
-    yield Row("Spark reads 100 B · naive Python source", "rows/s", at_least(8), rates)
+    question = "Spark reads 100 B · naive Python source"
+    yield Row(question, "rows/s", at_least(8), rates, beside=Beside.OURSELVES)
 
 
 def _measure_streams(

@@ -1,20 +1,17 @@
-"""Figures become rows of one table, which is printed and kept in RESULTS.md.
+"""Figures become rows of tables, which are printed and kept in RESULTS.md.
 
-A row has a question, a bound, and the figures of each round on our side and the peer's. It shows
+A row has a question, a bound, and the figures of each round on our side and the other one. It shows
 their medians, with the least and the most, and the ratio of the medians, which most bounds are for.
+The other side is a peer, or ourselves in another way: rows of each kind have a table of their own.
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from statistics import median
 
 import attrs
 
 from protocol.version import COMPILED
-
-NOTES_MARK = (
-    "<!-- Below this line: by hand. `make bench` rewrites what is above and keeps this. -->"
-)
-_COLUMNS = ("question", "unit", "ours", "peer", "ours/peer", "wanted", "", "broker cores")
 
 
 @attrs.frozen
@@ -24,6 +21,8 @@ class Wanted:
     sign: str
     bound: float
     unit: str = ""
+    changed: str = ""
+    """If the bound was another one: which, when it was changed, and why."""
 
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:.3g} {self.unit}".rstrip()
@@ -33,26 +32,41 @@ class Wanted:
         return figure >= self.bound if self.sign == "≥" else figure <= self.bound
 
 
-def at_least(bound: float, *, compiled: float | None = None) -> Wanted:
+def at_least(bound: float, *, compiled: float | None = None, changed: str = "") -> Wanted:
     """Bound the ratio from below: more is better. The compiled form may have a bound of its own."""
-    return Wanted("≥", compiled if COMPILED and compiled is not None else bound)
+    if COMPILED and compiled is not None:
+        return Wanted("≥", compiled)
+    return Wanted("≥", bound, changed=changed)
 
 
-def at_most(bound: float, unit: str = "") -> Wanted:
+def at_most(bound: float, unit: str = "", *, changed: str = "") -> Wanted:
     """Bound the ratio, or with a unit our figure, from above: less is better."""
-    return Wanted("≤", bound, unit)
+    return Wanted("≤", bound, unit, changed)
+
+
+class Beside(Enum):
+    """The other side of a row; the value is the title of its column."""
+
+    PEER = "peer"
+    OURSELVES = "the second"
+    LINEAR = "if linear"
+    BEFORE = "before"
 
 
 @attrs.frozen
 class Row:
-    """The answer to one question: our figures of all rounds and, with a peer, its figures."""
+    """The answer to one question: our figures of all rounds and, if there is one, the other side's.
+
+    `beside` says what the other side is.
+    """
 
     question: str
     unit: str
     wanted: Wanted | None
     figures: Sequence[tuple[float, ...]]
     cores: Sequence[tuple[float, ...]] = ()
-    """Processor cores that our broker and the peer's used meanwhile."""
+    """Processor cores that our broker and the other one used meanwhile."""
+    beside: Beside = Beside.PEER
 
     @property
     def ours(self) -> tuple[float, ...]:
@@ -60,16 +74,16 @@ class Row:
         return self.figures[0]
 
     @property
-    def peer(self) -> tuple[float, ...]:
-        """The peer's figures; empty without a peer."""
+    def other(self) -> tuple[float, ...]:
+        """The other side's figures; empty without one."""
         return self.figures[1] if len(self.figures) > 1 else ()
 
     @property
     def ratio(self) -> float | None:
-        """Our median over the peer's; None without a peer."""
-        if not self.peer or not median(self.peer):
+        """Our median over the other side's; None without one."""
+        if not self.other or not median(self.other):
             return None
-        return median(self.ours) / median(self.peer)
+        return median(self.ours) / median(self.other)
 
     @property
     def is_short(self) -> bool:
@@ -87,7 +101,7 @@ class Row:
             self.question,
             self.unit,
             format_spread(self.ours),
-            format_spread(self.peer),
+            format_spread(self.other),
             "" if self.ratio is None else f"{self.ratio:.2f}",
             "" if self.wanted is None else str(self.wanted),
             "short" if self.is_short else "",
@@ -112,26 +126,38 @@ def format_number(figure: float) -> str:
     return f"{figure:.3g}"
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Render a table for a terminal that is Markdown too."""
-    cells = [_COLUMNS, *(row.cells() for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+def render(rows: Sequence[Row], days: Sequence[str] = ()) -> str:
+    """Render a table for each kind of rows, for a terminal that is Markdown too.
+
+    `days` are those on which the rows were measured, where they are to be shown: "" is none.
+    """
+    tables = []
+    for beside in Beside:
+        chosen = [number for number, row in enumerate(rows) if row.beside is beside]
+        if chosen:
+            shown = [days[number] for number in chosen] if days else ()
+            tables.append(_render_table([rows[number] for number in chosen], beside, shown))
+    return "\n".join(tables)
+
+
+def _render_table(rows: Sequence[Row], beside: Beside, days: Sequence[str]) -> str:
+    title = beside.value
+    columns = ["question", "unit", "ours", title, f"ours/{title}", "wanted", "", "broker cores"]
+    lines = [columns, *(list(row.cells()) for row in rows)]
+    if any(days):
+        for line, day in zip(lines, ["day", *days], strict=True):
+            line.append(day)
+
+    # Columns in which there is nothing are left out.
+    full = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    return align(list(zip(*full, strict=True)))
+
+
+def align(lines: Sequence[Sequence[str]]) -> str:
+    """Lay out a table of Markdown; its first line is the heading."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
 
     # Markdown's line between heading and rows.
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
-
-
-def format_results(rows: Sequence[Row], heading: str, old_text: str) -> str:
-    """Format RESULTS.md: heading, table, rows that are short, and the notes of the old text."""
-    short_rows = "".join(f"- {row.question}, {row.unit}\n" for row in rows if row.is_short)
-    if short_rows:
-        verdict = f"Short of what was wanted (the notes say why):\n\n{short_rows}"
-    else:
-        verdict = "Nothing is short of what was wanted.\n"
-
-    # Notes are written by hand, and outlive the figures.
-    _, mark, old_notes = old_text.partition(NOTES_MARK)
-    notes = old_notes if mark else "\n\n## Notes\n"
-    return f"{heading}\n{render(rows)}\n{verdict}\n{NOTES_MARK}{notes}"
+    aligned.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(aligned) + "\n"

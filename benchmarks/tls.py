@@ -62,12 +62,12 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 
         rate, cpu = alternate([partial(_produce, broker) for broker in brokers], rounds)
         yield Row("TLS: produce 64 KB, 1 × 2", "MB/s", at_least(0.8), rate)
-        yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
+        yield Row("broker CPU of TLS: produce 64 KB, 1 × 2", "s/GB", at_most(1.0), cpu)
 
         contestants = [stack.enter_context(_prepare_fetch(broker)) for broker in brokers]
         rate, cpu = alternate(contestants, rounds)
         yield Row("TLS: fetch 1 MB, 1 × 2", "MB/s", at_least(1.0), rate)
-        yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
+        yield Row("broker CPU of TLS: fetch 1 MB, 1 × 2", "s/GB", at_most(1.0), cpu)
 
         (handshakes,) = alternate([partial(_shake_hands, broker) for broker in brokers], rounds)
         yield Row("TLS handshakes", "1/s", at_least(0.5), handshakes)

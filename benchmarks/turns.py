@@ -1,7 +1,7 @@
 """Measure for how long an event stops the broker's event loop, as other clients see it.
 
 Each scene is played on a broker of its own, which is prepared for it; meanwhile a `probe` sends
-cheap requests. The peer's place has an earlier state of this tree, if one is named (`--before
+cheap requests. The second place has an earlier state of this tree, if one is named (`--before
 PATH`), with the same scenes in the same run.
 
 Some scenes need another disk, or hours, and are not here: appends while the page cache is full of
@@ -38,7 +38,7 @@ from benchmarks.stage import (
     encode,
     set_stage,
 )
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from benchmarks.written_log import write_log
 from clients.admin import Admin, ConfigResource, NewTopic
 from core_log.checkpoint import CLEANER_OFFSETS, CheckpointError, decode_offsets
@@ -104,11 +104,11 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
             [partial(_play, scene, side, directory) for side in sides], rounds.number
         )
         title = f"{scene.title}{_BEFORE if len(sides) > 1 else ''}"
-        yield Row(f"{title}: longest stop", "ms", LONGEST, longest)
-        yield Row(f"{title}: stops above 20 ms, together", "ms", None, stops)
+        yield Row(f"{title}: longest stop", "ms", LONGEST, longest, beside=Beside.BEFORE)
+        yield Row(f"{title}: stops above 20 ms, together", "ms", None, stops, beside=Beside.BEFORE)
     (seconds,) = play_in_turns([partial(_stop, side, directory) for side in sides], rounds.number)
     title = f"a controller with {NEW_LOGS:,} logs stops{_BEFORE if len(sides) > 1 else ''}"
-    yield Row(f"{title}: until another one rules", "s", None, seconds)
+    yield Row(f"{title}: until another one rules", "s", None, seconds, beside=Beside.BEFORE)
 
 
 _BEFORE = " · before"

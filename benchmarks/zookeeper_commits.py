@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benchmarks.rounds import Rounds, alternate
-from benchmarks.table import Row, at_most
+from benchmarks.table import Beside, Row, at_most
 from offsets.store import Offsets
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -22,11 +22,11 @@ _group_numbers = itertools.count()
 
 
 def measure(zookeeper: str, rounds: Rounds) -> Iterator[Row]:
-    """Yield a row of milliseconds; the peer's column has a call for each partition."""
+    """Yield a row of milliseconds; the second column has a call for each partition."""
     contestants = [partial(_commit, zookeeper, size) for size in (len(PARTITIONS), 1)]
     (figures,) = alternate(contestants, rounds)
     question = f"commit of {len(PARTITIONS):,} partitions to ZooKeeper · one by one"
-    yield Row(question, "ms", at_most(1 / 10), figures)
+    yield Row(question, "ms", at_most(1 / 10), figures, beside=Beside.OURSELVES)
 
 
 def _commit(zookeeper: str, partitions_per_call: int, seconds: float) -> tuple[float]:

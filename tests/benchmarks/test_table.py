@@ -1,17 +1,8 @@
-"""The table shows medians, ratios and rows that are short; RESULTS.md keeps them."""
+"""The tables show medians, ratios and rows that are short, one for each kind of other side."""
 
 import pytest
 
-from benchmarks.table import (
-    NOTES_MARK,
-    Row,
-    at_least,
-    at_most,
-    format_number,
-    format_results,
-    format_spread,
-    render,
-)
+from benchmarks.table import Beside, Row, at_least, at_most, format_number, format_spread, render
 
 FAST = Row("fetch", "MB/s", at_least(1.0), [(1200.0, 900.0, 1000.0), (800.0, 500.0, 700.0)])
 SLOW = Row("produce", "MB/s", at_least(0.8), [(30.0,), (100.0,)], [(0.5, 0.7, 0.6), (1.25,)])
@@ -59,15 +50,21 @@ def test_the_table_is_aligned() -> None:
     )
 
 
-def test_a_run_again_keeps_the_notes_and_renews_the_rest() -> None:
-    first = format_results([SLOW], "# Then\n", "")
-    noted = first + "\nThe walk is slow.\n"
+def test_rows_beside_an_earlier_state_do_not_stand_under_the_peer() -> None:
+    before = Row("roll · before", "ms", None, [(5.0,), (500.0,)], beside=Beside.BEFORE)
+    figures = [(3.0,), (4.0,)]
+    linear = Row("20 members · linear from 10", "a member", None, figures, beside=Beside.LINEAR)
 
-    again = format_results([FAST], "# Now\n", noted)
-
-    assert first.endswith(f"{NOTES_MARK}\n\n## Notes\n")
-    assert "- produce, MB/s" in first
-    assert again.startswith("# Now\n")
-    assert again.endswith(f"{NOTES_MARK}\n\n## Notes\n\nThe walk is slow.\n")
-    assert "produce" not in again
-    assert "Nothing is short" in again
+    assert render([before, FAST, linear], ["2026-11-23", "", ""]) == (
+        "| question | unit | ours              | peer          | ours/peer | wanted |\n"
+        "|----------|------|-------------------|---------------|-----------|--------|\n"
+        "| fetch    | MB/s | 1,000 (900–1,200) | 700 (500–800) | 1.43      | ≥ 1    |\n"
+        "\n"
+        "| question                    | unit     | ours | if linear | ours/if linear |\n"
+        "|-----------------------------|----------|------|-----------|----------------|\n"
+        "| 20 members · linear from 10 | a member | 3    | 4         | 0.75           |\n"
+        "\n"
+        "| question      | unit | ours | before | ours/before | day        |\n"
+        "|---------------|------|------|--------|-------------|------------|\n"
+        "| roll · before | ms   | 5    | 500    | 0.01        | 2026-11-23 |\n"
+    )
