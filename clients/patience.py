@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from protocol.stalls import PUT_OFF_S, STALL_S
+from protocol.timer import Timer
 
 
 @asynccontextmanager
@@ -14,17 +15,17 @@ async def patience(limit_s: float) -> AsyncIterator[None]:
     After a stall of the process what the block waits for may lie in a socket: it has a moment more.
     """
     loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
+    timer: Timer
 
     def ring() -> None:
         nonlocal timer
         if loop.time() - timer.when() > STALL_S:
-            timer = loop.call_later(PUT_OFF_S, ring)
+            timer = Timer(loop, loop.time() + PUT_OFF_S, ring)
         else:
             limit.reschedule(loop.time())
 
     async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(limit_s, ring)
+        timer = Timer(loop, loop.time() + limit_s, ring)
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from protocol.stalls import PUT_OFF_S, STALL_S
+from protocol.timer import Timer
 
 
 @attrs.define(eq=False, weakref_slot=False)
@@ -43,7 +44,7 @@ class EventTimers:
     handle_event: Callable[[Any], None]
     _timers: dict[Any, _Timer] = attrs.field(factory=dict)
     _heap: list[_Timer] = attrs.field(factory=list)
-    _handle: asyncio.TimerHandle | None = None
+    _handle: Timer | None = None
     _not_before_s: float = 0.0
     """What is put off comes no sooner."""
     # Not that of the caller who happens to set the loop's timer.
@@ -89,7 +90,7 @@ class EventTimers:
                 return
             self._handle.cancel()
         loop = asyncio.get_running_loop()
-        self._handle = loop.call_at(time_s, self._ring, context=self._context)
+        self._handle = Timer(loop, time_s, self._ring, self._context)
 
     def _ring(self) -> None:
         assert self._handle is not None, "the loop's timer has rung"

@@ -66,6 +66,7 @@ from kazoo.protocol.states import KeeperState
 from protocol.frozen import frozen
 from protocol.stalls import PUT_OFF_S, STALL_S
 from protocol.suspension import machine_s
+from protocol.timer import Timer
 from zk.login import NOBODY, ZkLogin
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
@@ -113,7 +114,7 @@ class KazooLink:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
-        self._watchdog: asyncio.TimerHandle | None = None
+        self._watchdog: Timer | None = None
         self._is_put_off = False
 
         self._client = client = KazooClient(
@@ -235,13 +236,16 @@ class KazooLink:
         # (fault groups-5).
         if is_silent and late_s > STALL_S and not self._is_put_off:
             self._is_put_off = True
-            self._watchdog = self._loop.call_later(min(pause_s, PUT_OFF_S), self._watch_silence)
+            self._look_in(min(pause_s, PUT_OFF_S))
             return
 
         self._is_put_off = False
         if is_silent:
             self._connection.drop()
-        self._watchdog = self._loop.call_later(pause_s, self._watch_silence)
+        self._look_in(pause_s)
+
+    def _look_in(self, pause_s: float) -> None:
+        self._watchdog = Timer(self._loop, self._loop.time() + pause_s, self._watch_silence)
 
     def _stop(self) -> None:
         # A thread that does not end is a daemon, which the process does not wait for.

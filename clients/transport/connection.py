@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -38,6 +38,7 @@ from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import WireError
 from protocol.stalls import PUT_OFF_S, STALL_S
+from protocol.timer import Timer
 from protocol.tls.failures import TlsFailed
 from protocol.version import __version__
 
@@ -103,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._paused = False
         self._correlation_id = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self.throttled_until_s = 0.0
         """Until then, on the loop's clock, the broker reads nothing, as a quota wants (KIP-219)."""
         self._is_put_off = False
@@ -271,8 +272,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport. The event loop calls this."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # The transports of uvloop are of no class of asyncio
+        # (fault users-2, was: transport if isinstance(transport, asyncio.Transport) else None).
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes that were read. The event loop calls this."""
@@ -513,7 +515,7 @@ class Connection(asyncio.Protocol):
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(deadline, self._check_deadlines)
+            self._timer = Timer(self._loop, deadline, self._check_deadlines)
 
     def _check_deadlines(self) -> None:
         assert self._timer is not None, "the timer has rung"

@@ -438,16 +438,29 @@ def test_a_thread_whose_close_fails_leaves_the_loop_to_another_that_closes() -> 
 def interrupt_close(slow: Any) -> None:
     """Close, and interrupt that as Ctrl-C does when it has begun."""
     main = threading.get_ident()
+    interrupted = threading.Event()
 
     def interrupt() -> None:
         assert slow._original.begun.wait(PATIENCE_S)
-        signal.pthread_kill(main, signal.SIGINT)
+        # One that comes right before the thread waits for a lock is noted, and wakes nobody.
+        while not interrupted.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
+            interrupted.wait(0.05)
 
-    with ThreadPoolExecutor(1) as pool:
-        interruption = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            slow.close()
-        interruption.result(PATIENCE_S)
+    def raise_once(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGINT, raise_once)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            interruption = pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                slow.close()
+            interruption.result(PATIENCE_S)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.fault("scale-C1")
