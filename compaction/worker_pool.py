@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -22,10 +20,9 @@ from compaction.clean import Event, clean
 from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
 from compaction.job import CleaningJob, Finished
 from core_log.storage import Directory
+from protocol.child_python import python_command, python_environment
 from protocol.frozen import frozen
 
-PACKAGES = str(Path(__file__).resolve().parents[__name__.count(".")])
-"""Where a worker finds our packages, whatever the broker's current directory is."""
 END_S = 10.0
 """Longest time that a worker may go on with its step before it is killed."""
 
@@ -151,13 +148,12 @@ class InLoop:
 
 
 async def _start_worker() -> asyncio.subprocess.Process:
-    paths = [PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "compaction.worker"),
+            *python_command("compaction.worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env=python_environment(),
         )
     except OSError as error:
         raise CleaningFailed(f"no worker can be started: {error}") from error

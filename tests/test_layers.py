@@ -127,6 +127,7 @@ SHELLS = {
     "broker.authentication.token_validator",
     "broker.authorization.acl_authorizer",
     "broker.authorization.acl_store",
+    "protocol.child_python",
     "protocol.port_holder",
     "protocol.suspension",
     "protocol.tls.context",

@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import Iterable, Sequence
 from typing import IO
+
+from protocol.child_python import python_command, python_environment
 
 STOP_TIMEOUT_S = 30.0
 
@@ -17,7 +18,8 @@ async def start_broker(
     It has a session of its own, so that Ctrl-C reaches this process alone.
     """
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "broker.kbroker.command", "start", *arguments, "--with-parent"),
+        *python_command("broker.kbroker.command", "start", *arguments, "--with-parent"),
+        env=python_environment(),
         # The lifeline: it ends when this process does.
         stdin=asyncio.subprocess.PIPE,
         stdout=stdout,

@@ -26,6 +26,7 @@ from examples.demo import picture
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, encode, flights
 from examples.packages import require
 from kgroup import Producer
+from protocol.child_python import python_command, python_environment
 
 GROUP = "flights-demo"
 SPARK_GROUP = "flights-spark"
@@ -64,9 +65,9 @@ class Stage:
         """Start a broker again that was killed."""
         data = self.directory / "cluster"
         self.restarted[broker_id] = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "broker.kbroker.command", "start"),
+            *python_command("broker.kbroker.command", "start"),
             str(data / f"broker-{broker_id}.properties"),
+            env=python_environment(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -83,9 +84,10 @@ class Stage:
     async def add_member(self, name: str) -> None:
         """Start another process of the group."""
         self.members[name] = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "examples.demo.member", "--zookeeper", self.zookeeper, "--group", GROUP),
+            *python_command("examples.demo.member"),
+            *("--zookeeper", self.zookeeper, "--group", GROUP),
             *("--out", str(self.directory / f"{name}.txt"), "--rate", str(RATE)),
+            env=python_environment(),
         )
 
     def count(self) -> int:
@@ -149,8 +151,8 @@ class Stage:
 async def run(command: str, *arguments: str) -> str:
     """Run a command to its end; return its output. Show its remarks, unless it writes JSON."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", command, *arguments),
+        *python_command(command, *arguments),
+        env=python_environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -170,9 +172,9 @@ def say(text: str) -> None:
 async def cluster(directory: Path) -> AsyncIterator[Stage]:
     """Start a ZooKeeper and three brokers; at the end stop them, and all members."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "broker.kbroker.command", "dev", "--port", "0", "--zookeeper-port", "0"),
+        *python_command("broker.kbroker.command", "dev", "--port", "0", "--zookeeper-port", "0"),
         *("--brokers", str(BROKERS), "--data", str(directory / "cluster")),
+        env=python_environment(),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -287,9 +289,9 @@ async def query(stage: Stage) -> None:
     """Read the topic with Spark; its group shows no lag."""
     say("\n== Spark reads the same topic and commits its place to a group of its own")
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "examples.demo.spark_query", "--bootstrap", stage.bootstrap),
+        *python_command("examples.demo.spark_query", "--bootstrap", stage.bootstrap),
         *("--topic", TOPIC, "--group", SPARK_GROUP),
+        env=python_environment(),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -30,6 +30,7 @@ from examples.demo.__main__ import DemoFailed, Stage, cluster, produce, run, say
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, flights
 from examples.exactly_once.worker import GROUP, TOTALS
 from examples.packages import require
+from protocol.child_python import python_command, python_environment
 
 WORKERS = ("worker-1", "worker-2")
 PARTITIONS = 6
@@ -54,9 +55,9 @@ class Workers:
         """Keep a worker running until it is over."""
         while not self.is_over:
             self.processes[name] = process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "examples.exactly_once.worker"),
+                *python_command("examples.exactly_once.worker"),
                 *("--bootstrap", self.stage.bootstrap, "--name", name),
+                env=python_environment(),
                 stderr=asyncio.subprocess.DEVNULL,
             )
             if await process.wait() != -signal.SIGKILL:

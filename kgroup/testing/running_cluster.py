@@ -3,7 +3,6 @@
 import contextlib
 import select
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from protocol.child_python import python_command, python_environment
 from protocol.frozen import frozen
 
 MOST_REPLICAS = 3
@@ -109,7 +109,7 @@ def run_cluster(
     to say.
     """
     command = [
-        *(sys.executable, "-m", "broker.kbroker.command", "dev", "--with-parent"),
+        *python_command("broker.kbroker.command", "dev", "--with-parent"),
         *("--port", "0", "--zookeeper-port", "0", "--brokers", str(brokers)),
         *("--data", str(directory)),
     ]
@@ -126,7 +126,12 @@ def run_cluster(
     with (
         errors.open("wb") as stderr,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+            command,
+            env=python_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
         ) as process,
     ):
         try:

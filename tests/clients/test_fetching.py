@@ -205,7 +205,7 @@ except BrokerError as error:
     print(error)
 """
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     counted, error = done.stdout.splitlines()
     assert counted == "1 1"
     assert error.startswith("UNSUPPORTED_COMPRESSION_TYPE: t-0 at offset 1: ")

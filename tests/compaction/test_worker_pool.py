@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import IO
 
@@ -18,9 +17,10 @@ from compaction.dirtiness import measure_dirtiness
 from compaction.frames import LENGTH, Speed, Start, decode, encode
 from compaction.job import CLEAN, CleaningJob, CleaningProgress, Finished, GroupCleaned
 from compaction.log_facts import create_job, read_facts
-from compaction.worker_pool import PACKAGES, CleaningFailed, OnEvent, WorkerPool
+from compaction.worker_pool import CleaningFailed, OnEvent, WorkerPool
 from core_log.directory import LogDirectory
 from core_log.log import Log
+from protocol.child_python import python_command, python_environment
 from tests.compaction.house import T0, House
 
 FAST = 1e18
@@ -186,10 +186,10 @@ async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_on
 def test_a_worker_whose_broker_is_no_more_ends_and_takes_its_files_along(tmp_path: Path) -> None:
     log = dirty_log_without_loop(tmp_path)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "compaction.worker"],
+        python_command("compaction.worker"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=PACKAGES,
+        env=python_environment(),
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
@@ -220,6 +220,9 @@ def dirty_log_without_loop(tmp_path: Path) -> Log:
 
 def test_a_worker_that_has_nothing_to_do_ends_with_its_input() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "compaction.worker"], input=b"", cwd=PACKAGES, capture_output=True
+        python_command("compaction.worker"),
+        input=b"",
+        env=python_environment(),
+        capture_output=True,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")

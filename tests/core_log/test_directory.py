@@ -131,7 +131,9 @@ def test_lock_keeps_another_process_out(tmp_path: Path) -> None:
         "try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
         "except OSError: sys.exit(7)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program, str(tmp_path / ".lock")], timeout=30)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(tmp_path / ".lock")], timeout=30
+    )
     held.unlock()
     assert result.returncode == 7
 

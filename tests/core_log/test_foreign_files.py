@@ -96,7 +96,7 @@ def test_directory_that_a_jvm_has_locked_is_refused_by_name(tmp_path: Path) -> N
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / ".lock")]
+    command = [sys.executable, "-P", "-c", program, str(tmp_path / ".lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"

@@ -27,7 +27,7 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 def run(program: str) -> str:
     """Run a program in a new interpreter; return what it prints."""
     finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True
     )
     return finished.stdout.strip()
 

@@ -318,7 +318,7 @@ for work in (lambda: compress(Codec({codec:d}), b""), lambda: decompress(Codec({
     except CompressionUnavailable as error:
         print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
 
     assert done.stdout.count("pip install 'kgroup[compression]'") == 2, done.stderr
 

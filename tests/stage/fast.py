@@ -26,6 +26,7 @@ SLOW: dict[str, str] = {
     "tests/broker/controller/test_reassignment.py::test_topic_that_would_be_too_large": LONG,
     "tests/broker/kbroker/log/verify/": LONG,
     "tests/broker/kbroker/test_command.py::test_help": PROCESSES,
+    "tests/broker/kbroker/test_current_folder.py": PROCESSES,
     "tests/broker/kbroker/test_dead_brokers.py": SOCKETS,
     "tests/broker/kbroker/test_dev.py": PROCESSES,
     "tests/broker/kbroker/test_interrupts.py": PROCESSES,

@@ -24,7 +24,7 @@ _COMMANDS = {
 
 def command_line(program: str, *args: str) -> list[str]:
     """Return `kgroup …` or `kbroker …` as a command line that needs no installation."""
-    return [sys.executable, "-c", _COMMANDS[program], *args]
+    return [sys.executable, "-P", "-c", _COMMANDS[program], *args]
 
 
 @contextlib.contextmanager

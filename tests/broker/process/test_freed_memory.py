@@ -105,7 +105,7 @@ LITTLE_BYTES = 16 * 2**20
 def test_large_blocks_that_threads_made_and_others_freed_are_not_kept() -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("only glibc keeps freed memory so")
-    done = subprocess.run([sys.executable, "-c", FLOOD], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", FLOOD], capture_output=True, text=True)
     after_large_ones, after_all = map(int, done.stdout.split())
     # Large blocks go back at once, the others when memory is given back.
     assert after_large_ones <= LITTLE_BYTES

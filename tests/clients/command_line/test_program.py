@@ -36,7 +36,12 @@ def main():
 def test_ctrl_c_leaves_no_traceback(tmp_path: Path, at_import: bool, line: str, code: int) -> None:
     (tmp_path / "slow_command.py").write_text(MODULE.format(at_import=at_import))
     process = subprocess.Popen(
-        [sys.executable, "-c", "from clients.command_line.program import run; run('slow_command')"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from clients.command_line.program import run; run('slow_command')",
+        ],
         env={"PYTHONPATH": f"{ROOT}:{tmp_path}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -57,7 +62,7 @@ def test_a_job_in_the_background_goes_on_ignoring_ctrl_c(tmp_path: Path) -> None
         "from clients.command_line.program import run; run('slow_command')"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", start],
+        [sys.executable, "-P", "-c", start],
         env={"PYTHONPATH": f"{ROOT}:{tmp_path}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -73,7 +78,7 @@ def test_a_job_in_the_background_goes_on_ignoring_ctrl_c(tmp_path: Path) -> None
 @pytest.mark.parametrize("program", ["clients.kgroup.program", "broker.kbroker.program"])
 def test_both_programs_run_their_command(program: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", f"from {program} import main; main()", "--version"],
+        [sys.executable, "-P", "-c", f"from {program} import main; main()", "--version"],
         cwd=ROOT,
         capture_output=True,
         text=True,

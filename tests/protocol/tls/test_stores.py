@@ -249,7 +249,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_pkcs12_without_cryptography_says_what_to_install() -> None:
     shown = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_CRYPTOGRAPHY.format(str(DATA / "key.p12"))],
+        [sys.executable, "-P", "-c", _WITHOUT_CRYPTOGRAPHY.format(str(DATA / "key.p12"))],
         capture_output=True,
         text=True,
         check=True,
