@@ -105,21 +105,26 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 def make_project(wheel: Path, root: Path) -> Project:
     """Make a project with a wheel, and with packages of its own under all our names."""
-    project = Project(root / "code", root / "venv")
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(project.environment)], check=True
-    )
+    project = make_environment(root)
     python = project.command("python")[0]
     pip("--python", python, "install", "--no-deps", "--no-index", str(wheel))
-
-    # What we depend on comes from here. An editable install of ours does not: it is a .pth of its
-    # own, and those have no effect in a directory that a .pth names.
-    site = subprocess.check_output(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
-    )
-    Path(site.strip(), "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     for package in PACKAGES:
         (project.directory / package).mkdir(parents=True)
         (project.directory / package / "__init__.py").write_text('OWNER = "the project"\n')
+    return project
+
+
+def make_environment(root: Path) -> Project:
+    """Make an environment without our packages, and with those that they depend on."""
+    project = Project(root / "code", root / "venv")
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(project.environment)], check=True
+    )
+
+    # What we depend on comes from here. An editable install of ours does not: it is a .pth of its
+    # own, and those have no effect in a directory that a .pth names.
+    asking = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.check_output([project.command("python")[0], "-c", asking], text=True)
+    Path(site.strip(), "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return project

@@ -68,6 +68,7 @@ SLOW: dict[str, str] = {
     "tests/broker/test_tls_cluster.py": SOCKETS,
     "tests/broker/test_user_scram_credentials.py": SOCKETS,
     "tests/building/test_compiled_wheel.py": PROCESSES,
+    "tests/building/test_editable.py": PROCESSES,
     "tests/building/test_site.py": PROCESSES,
     "tests/building/test_wheel.py": PROCESSES,
     "tests/chaos/": PROCESSES,
