@@ -100,6 +100,10 @@ class Blocking:
         self._end(lambda: self._original.close(*arguments, **keywords))
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        # What a child closes is the parent's, which goes on with it (fault users-14).
+        if not self._loop.process.is_this:
+            return
+
         self._loop.refuse_own_thread()
         with self._lock:
             self._closing += 1
@@ -341,6 +345,8 @@ class BlockingStream:
 
     def __next__(self) -> MessageAndMetadata:
         """Return the next message. Raises as the original; StreamInUse if another thread waits."""
+        # The messages of the turn that was begun are the parent's.
+        self._loop.process.check()
         if not self._in_use.acquire(blocking=False):
             raise StreamInUse("another thread asks for the next message of this stream")
 

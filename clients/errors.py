@@ -59,6 +59,7 @@ __all__ = [
     "OffsetFetchFailed",
     "OffsetOutOfRange",
     "OtherLoop",
+    "OtherProcess",
     "ProducerClosed",
     "ProducerFailed",
     "ProducerFenced",
@@ -278,6 +279,10 @@ class OtherLoop(ClientError, RuntimeError):
 
     It serves the one on which it was first used; the clients of `kgroup.blocking` serve any thread.
     """
+
+
+class OtherProcess(ClientError, RuntimeError):
+    """A client was used in a forked child of its process, which is to make one of its own."""
 
 
 class OffsetOutOfRange(ClientError):

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from clients.errors import ClientClosed
+from clients.own_process import OwnProcess
 
 T = TypeVar("T")
 
@@ -19,6 +20,8 @@ class LoopThread:
         self._loop = self._runner.get_loop()
         self._closing = threading.Lock()
         self._closed = False
+        self.process = OwnProcess()
+        """The one in which the thread runs."""
         self.twins: dict[Any, Any] = {}
         """The blocking twins of objects on the loop that have one each."""
 
@@ -31,11 +34,15 @@ class LoopThread:
         return self._thread.is_alive()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the loop. Raises ClientClosed.
+        """Start a coroutine on the loop. Raises ClientClosed, and OtherProcess in a forked child.
 
         A coroutine that was started before the loop stops is then done or cancelled, so that nobody
         waits for one that never runs.
         """
+        # Before the lock, which a thread of the parent may have held.
+        if not self.process.is_this:
+            work.close()
+        self.process.check()
         with self._closing:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -64,8 +71,9 @@ class LoopThread:
     def refuse_own_thread(self) -> None:
         """Raise RuntimeError in the loop's own thread, as in a callback of a future.
 
-        Waiting for the loop there would never end.
+        Waiting for the loop there would never end, nor in a forked child: raises OtherProcess.
         """
+        self.process.check()
         if threading.get_ident() == self._thread.ident:
             raise RuntimeError("a blocking client cannot be called on the thread of its own loop")
 

@@ -226,6 +226,7 @@ SHELLS = {
     "clients.watching.offsets_topic",
     "clients.command_line.output",
     "clients.own_loop",
+    "clients.own_process",
     "clients.paced",
     "clients.command_line.interrupts",
     "clients.command_line.progress",

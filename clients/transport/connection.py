@@ -25,6 +25,7 @@ from clients.errors import (
     RequestTimedOut,
     UnsupportedApi,
 )
+from clients.own_loop import OwnLoop
 from clients.transport.addresses import Addresses, failure_of
 from clients.transport.broker_versions import versions_of
 from clients.transport.login import Login, log_in
@@ -97,6 +98,8 @@ class Connection(asyncio.Protocol):
         """Range of the broker's versions by API key; empty if the broker was not asked."""
 
         self._loop = asyncio.get_running_loop()
+        self._own_loop = OwnLoop()
+        self._own_loop.check()
         self._cutter = FrameCutter(max_frame_bytes)
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -210,8 +213,12 @@ class Connection(asyncio.Protocol):
 
         `version` defaults to the highest that both sides speak. A Produce with acks=0 has no
         response: its future gives None when the network has room for more, which is the only bound
-        on such requests. Raises UnsupportedApi, and ConnectionFailed if the connection is closed.
+        on such requests. Raises UnsupportedApi, and ConnectionFailed if the connection is closed;
+        OtherLoop and OtherProcess elsewhere than where it was opened.
         """
+        # Not all clients ask for the connection anew: a SimpleConsumer has its own
+        # (fault users-14).
+        self._own_loop.check()
         if self._failure is not None:
             raise ConnectionFailed(self.host, self.port, self._failure.reason)
 

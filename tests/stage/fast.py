@@ -115,6 +115,7 @@ SLOW: dict[str, str] = {
     "tests/clients/watching/test_rights_taken_away.py": SOCKETS,
     "tests/clients/command_line/test_refused_requests.py": SOCKETS,
     "tests/clients/command_line/test_man_pages.py": PROCESSES,
+    "tests/clients/test_fork.py": PROCESSES,
     "tests/clients/test_logins.py": SOCKETS,
     "tests/clients/test_migration_simulation.py": STORIES,
     "tests/clients/test_old_brokers.py": SOCKETS,
