@@ -18,9 +18,11 @@ call its connector.
 """
 
 import asyncio
+import atexit
 import concurrent.futures
 import inspect
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -41,6 +43,9 @@ from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from protocol.frozen import frozen
 
 T = TypeVar("T")
+
+AT_EXIT_MS = 5_000
+"""Longest time in which a producer that was not closed sends its records when the process ends."""
 
 _IN_LISTENER: ContextVar[bool] = ContextVar("in_listener", default=False)
 
@@ -171,6 +176,7 @@ class BlockingProducer(Blocking):
     def __init__(self, original: AsyncProducer, loop: LoopThread) -> None:
         super().__init__(original, loop)
         self._handover = Handover(original, loop.start)
+        _unclosed.add(self)
 
     def send(
         self,
@@ -230,6 +236,7 @@ class BlockingProducer(Blocking):
         await self._original.close(timeout_ms)
 
     def _ended(self) -> None:
+        _unclosed.discard(self)
         self._handover.close()
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,6 +248,21 @@ class BlockingProducer(Blocking):
 
         after_sent_records.__doc__ = method.__doc__
         return super()._bound(after_sent_records)
+
+
+_unclosed: set[BlockingProducer] = set()
+"""The producers that were not closed yet. Each has a thread, which ends with the process."""
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Send what is left at the end of the process, for at most AT_EXIT_MS each."""
+    for producer in list(_unclosed):
+        # Those of a child are its parent's.
+        if producer._loop.process.is_this:
+            warnings.warn("a blocking Producer was not closed", ResourceWarning, stacklevel=1)
+            # Else they would be lost without a word (fault users-13).
+            producer.close(AT_EXIT_MS)
 
 
 @frozen

@@ -8,6 +8,9 @@ Methods, arguments, results and exceptions are those of `kgroup.Admin`, `kgroup.
 `kgroup.Producer` and `kgroup.SimpleConsumer`, without `await`: a call blocks until it is done. An
 asyncio future becomes a `concurrent.futures.Future`, an asynchronous iterator an iterator. Any
 thread, and several threads, may use a twin; a stream only one at a time.
+
+A twin belongs to its process: a forked child gets OtherProcess, and makes one of its own. A
+Producer that was not closed when the program ends sends what is left, for at most five seconds.
 """
 
 from clients.blocking import Admin, ConsumerConnector, Producer, SimpleConsumer

@@ -72,15 +72,25 @@ class Addresses:
         """Return the addresses of a name. Raises ConnectionFailed and NoSuchAddress."""
         if _is_address(host):
             return [host]
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found = await asyncio.get_running_loop().getaddrinfo(
-                    host, None, type=socket.SOCK_STREAM
-                )
+                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except RuntimeError:
+            # The process ends, and starts no thread any more that would ask (fault users-13).
+            return self._ask_here(host, port)
         except TimeoutError:
             reason = f"the name was not resolved within {timeout_ms} ms"
             raise ConnectionFailed(host, port, reason) from None
         except (OSError, ValueError) as error:
+            raise failure_of(host, port, error) from error
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+    def _ask_here(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a name, and keep the loop waiting. Raises NoSuchAddress."""
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
             raise failure_of(host, port, error) from error
         return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

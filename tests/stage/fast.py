@@ -122,6 +122,7 @@ SLOW: dict[str, str] = {
     "tests/clients/command_line/test_progress.py": PROCESSES,
     "tests/clients/test_registered_brokers.py": SOCKETS,
     "tests/clients/test_simple_consumer.py": SOCKETS,
+    "tests/clients/test_unclosed_producer.py": PROCESSES,
     "tests/clients/test_uvloop.py": SOCKETS,
     "tests/clients/transport/test_connection.py": SOCKETS,
     "tests/cluster/": PROCESSES,
