@@ -7,17 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.stage.processes import ROOT, first_line, lives
+from tests.stage.waiting import block_until
 from zk import embedded
 from zk.embedded import EmbeddedZooKeeper, ZkServerError, find_jars, find_java, find_port
 from zk.session import KazooSession
-
-PATIENCE_S = 20.0
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_started_server_serves_until_stopped(tmp_path: Path) -> None:
@@ -120,15 +118,14 @@ asyncio.run(main())
 """
     command = [sys.executable, "-c", program, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
-        assert parent.stdout
-        pid = int(parent.stdout.readline())
-        assert lives(pid)
-        parent.kill()
+        try:
+            pid = int(first_line(parent))
+            assert lives(pid)
+        finally:
+            # Or the block would wait for it, whatever failed.
+            parent.kill()
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while lives(pid):
-            assert time.monotonic() < deadline, "the server outlived its parent"
-            time.sleep(0.05)
+        block_until(lambda: not lives(pid), "the server's end after its parent's")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -191,9 +188,3 @@ def fake_java(home: Path, version: str) -> Path:
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(0o755)
     return java
-
-
-def lives(pid: int) -> bool:
-    """Return whether the process exists and is not a zombie."""
-    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(listed.stdout.strip()) and not listed.stdout.startswith("Z")

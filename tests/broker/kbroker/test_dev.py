@@ -114,7 +114,7 @@ def test_a_killed_broker_is_named_the_other_lives_on_and_start_brings_it_back(
     with DevCluster(tmp_path, ("--brokers", "2")) as cluster:
         assert cluster.process.stderr is not None
         first, second = cluster.address("bootstrap").split(",")
-        subprocess.run(["kill", "-9", str(cluster.pid("broker-1"))], check=True)
+        cluster.kill("broker-1")
         report = cluster.process.stderr.readline()
         properties = tmp_path / "broker-1.properties"
         assert report.startswith("broker 1 was killed by SIGKILL")
@@ -140,7 +140,7 @@ def test_a_killed_zookeeper_is_named_and_comes_back_by_the_command_that_is_said(
     with DevCluster(tmp_path) as cluster:
         assert cluster.run("kbroker", "topics", "create", "t").returncode == 0
         assert cluster.process.stderr is not None
-        subprocess.run(["kill", "-9", str(cluster.pid("zookeeper"))], check=True)
+        cluster.kill("zookeeper")
         report = cluster.process.stderr.readline().strip()
         killed, _, words = report.partition("; to start it again: kbroker ")
         assert killed == "ZooKeeper was killed by SIGKILL"
