@@ -49,18 +49,27 @@ class KgroupCluster:
         prefix: str = "topic",
         *,
         partitions: int = 1,
+        replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> str:
         """Create a topic that no other test has. Returns its name, which begins with `prefix`.
 
-        Its partitions have `default.replication.factor` replicas, and all brokers know it by then.
+        Without a `replication_factor` its partitions have `default.replication.factor` replicas.
+        All brokers know it by then.
         """
         from clients.admin import NewTopic
         from clients.blocking import Admin
 
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
         with Admin(self.client_settings()) as admin:
-            verdict = admin.create_topics([NewTopic(name, partitions, configs=configs or {})])[name]
+            new = NewTopic(
+                name,
+                partitions,
+                # The broker's default, if nobody asks for another (fault users-8, was: -1).
+                replication_factor=-1 if replication_factor is None else replication_factor,
+                configs=configs or {},
+            )
+            verdict = admin.create_topics([new])[name]
         if verdict is not None:
             raise verdict
         for address in self.bootstrap.split(","):
@@ -113,7 +122,8 @@ def run_cluster(
         *("--port", "0", "--zookeeper-port", "0", "--brokers", str(brokers)),
         *("--data", str(directory)),
     ]
-    # With one replica a `min.insync.replicas` of several brokers would refuse all that is sent.
+    # With one replica a `min.insync.replicas` of several brokers would refuse all that is sent
+    # (fault users-8, was: {}).
     replicated = {"default.replication.factor": str(min(brokers, MOST_REPLICAS))}
     for name, value in (replicated | dict(settings or {})).items():
         command += ["--set", f"{name}={value}"]

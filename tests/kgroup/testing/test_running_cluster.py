@@ -17,13 +17,17 @@ def zookeeper_can_run() -> None:
         pytest.skip(f"missing tool: {error}")
 
 
+@pytest.mark.fault("users-8")
 def test_topics_have_replicas_enough_for_several_brokers(tmp_path: Path) -> None:
     settings = {"min.insync.replicas": "2"}
     with run_cluster(tmp_path, brokers=2, settings=settings) as cluster:
         topic = cluster.create_topic("orders")
         with Admin(cluster.client_settings()) as admin:
             (partition,) = admin.describe_topics([topic])[topic].partitions.values()
+            alone = cluster.create_topic("alone", replication_factor=1)
+            (unreplicated,) = admin.describe_topics([alone])[alone].partitions.values()
         assert set(partition.replicas) == {0, 1}
+        assert len(unreplicated.replicas) == 1
         with Producer(cluster.client_settings() | {"acks": "all"}) as producer:
             assert producer.send_and_wait(topic, b"one").offset == 0
 
