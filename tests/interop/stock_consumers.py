@@ -5,21 +5,16 @@ write the same lines. Those in Go and Node are built when they are first asked f
 the jars of Kafka until their sources change; those in Java are compiled by each process.
 """
 
-import fcntl
 import functools
-import hashlib
-import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
-import pytest
 
-from benchmarks.peer import CACHE, fetch_jars
+from benchmarks.peer import fetch_jars
+from tests.interop.builds import built, run, tool
 from tests.stage.java_compiler import compile_java
 from tests.stage.stock_kafka import jars
 from zk.embedded import find_java
@@ -28,8 +23,6 @@ RANGE, ROUND_ROBIN = "range", "roundrobin"
 STICKY, COOPERATIVE = "sticky", "cooperative-sticky"
 
 _DRIVERS = Path(__file__).parent / "drivers"
-_CACHE = CACHE / "drivers"
-_BUILD_S = 600.0
 _JAVA_OPTIONS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _JAVA_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 _JAVA_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
@@ -90,9 +83,9 @@ def go_driver(name: str) -> list[str]:
     sources = [*module.glob("go.*"), *module.glob("*/*.go")]
 
     def build(directory: Path) -> None:
-        _run([_tool("go", "golang-go"), "build", "-o", f"{directory}/", "./..."], module)
+        run([tool("go", "golang-go"), "build", "-o", f"{directory}/", "./..."], module)
 
-    return [str(_built("go", sources, build) / name)]
+    return [str(built("go", sources, build) / name)]
 
 
 def go_tests(package: str) -> list[str]:
@@ -101,69 +94,23 @@ def go_tests(package: str) -> list[str]:
 
     def build(directory: Path) -> None:
         program = str(directory / "tests")
-        _run([_tool("go", "golang-go"), "test", "-c", "-o", program, package], module)
+        run([tool("go", "golang-go"), "test", "-c", "-o", program, package], module)
 
     name = f"go-tests-{package.replace('/', '-')}"
-    return [str(_built(name, [*module.glob("go.*")], build) / "tests")]
+    return [str(built(name, [*module.glob("go.*")], build) / "tests")]
 
 
 def node_driver(script: str) -> list[str]:
     """Return the command of a driver in JavaScript."""
-    node = _tool("node", "nodejs")
+    node = tool("node", "nodejs")
     sources = [*(_DRIVERS / "node").glob("*.js*")]
 
     def build(directory: Path) -> None:
         for source in sources:
             shutil.copy(source, directory)
-        _run([_tool("npm", "npm"), "ci", "--no-audit", "--no-fund"], directory)
+        run([tool("npm", "npm"), "ci", "--no-audit", "--no-fund"], directory)
 
-    return [node, str(_built("node", sources, build) / script)]
-
-
-def _tool(name: str, package: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"missing tool: {name} (Debian: apt-get install {package})")
-    return path
-
-
-# ---- what is built
-
-
-@functools.cache
-def _digest(sources: tuple[Path, ...]) -> str:
-    contents = b"".join(path.name.encode() + path.read_bytes() for path in sources)
-    return hashlib.sha256(contents).hexdigest()[:16]
-
-
-def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """Return the directory of what is built from these sources; the first call builds it."""
-    directory = _CACHE / f"{name}-{_digest(tuple(sorted(sources)))}"
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers want it too
-        if directory.is_dir():
-            return directory
-
-        # It gets its final name when all is there.
-        with tempfile.TemporaryDirectory(dir=_CACHE) as temporary:
-            incomplete = Path(temporary) / name
-            incomplete.mkdir()
-            build(incomplete)
-            return incomplete.rename(directory)
-
-
-def _run(command: Sequence[str], directory: Path) -> None:
-    ran = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, "GOTOOLCHAIN": "local"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_S,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return [node, str(built("node", sources, build) / script)]
 
 
 # ---- the kinds
