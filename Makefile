@@ -32,9 +32,9 @@ lowest_tests := tests/building tests/zk \
 product_tests = $(shell grep -rl --include='test_*.py' 'mark\.product' tests) tests/zk/session \
   tests/groups/zookeeper/test_member.py
 
-PYTHON_NEEDED := Python 3.11 or newer is needed. Debian: apt-get install python3 python3-venv.
+PYTHON_NEEDED := Python 3.11 or newer is needed, with its venv. Debian: apt-get install python3 python3-venv.
 JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
-  Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
+  Debian: apt-get install default-jre-headless. Ubuntu: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos fuzz scale interop test-lowest \
@@ -43,7 +43,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
 help:
 	@echo 'make demo     the whole system at work on real data'
 	@echo 'make test     the tests (PYTEST_ARGS=… goes to pytest)'
-	@echo 'make test-fast  the tests of pure code alone, in less than a minute'
+	@echo 'make test-fast  the tests of pure code alone, in a few minutes'
 	@echo 'make test-compiled  the tests on a copy with the hot loops compiled'
 	@echo 'make check    formatting, lint, types, layers'
 	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
@@ -159,19 +159,22 @@ $(LOWEST)/.installed: pyproject.toml | $(VENV)/.check
 	$(BIN)/uv pip install --quiet --python $(LOWEST) --no-deps -e .
 	@touch $@
 
-# Debian ships Python without venv: there `python3 -m venv` fails until python3-venv is installed.
+# Debian ships Python without ensurepip, which venv needs, until python3-venv is installed.
 $(BIN)/python:
-	@for python in python3 python3.14 python3.13 python3.12 python3.11; do \
-	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	    echo "$$python -m venv $(VENV)"; \
-	    $$python -m venv $(VENV) && exit 0; \
-	    rm -rf $(VENV); \
-	    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	      apt-get update && apt-get install -y python3-venv && $$python -m venv $(VENV) && exit 0; \
+	@make_venv() { \
+	  for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	    if $$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	      echo "$$python -m venv $(VENV)"; \
+	      $$python -m venv $(VENV) && return 0; \
 	      rm -rf $(VENV); \
 	    fi; \
-	  fi; \
-	done; \
+	  done; \
+	  return 1; \
+	}; \
+	make_venv && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update && apt-get install -y python3 python3-venv && make_venv && exit 0; \
+	fi; \
 	echo 'error: $(PYTHON_NEEDED)' >&2; exit 1
 
 # Newer Debians no longer have 17; their default is newer still.

@@ -72,8 +72,9 @@ _SASL_PROVIDER = "authProvider.sasl"
 _SASL_CLASS = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
 _DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _INSTALL_JAVA = (
-    f"install Java {MIN_JAVA} or newer (Debian/Ubuntu: apt install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17) and set JAVA_HOME or put java on the PATH"
+    f"install Java {MIN_JAVA} or newer (Debian: apt install default-jre-headless; Ubuntu: "
+    "apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) and set "
+    "JAVA_HOME or put java on the PATH"
 )
 _INSTALL_JARS = (
     "pip install 'kgroup[spark]', or set ZOOKEEPER_HOME to a release of ZooKeeper (`kbroker dev "

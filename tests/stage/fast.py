@@ -1,4 +1,4 @@
-"""Which tests are fast: those of pure code, which `make test-fast` runs in less than a minute.
+"""Which tests are fast: those of pure code, which `make test-fast` runs without the others.
 
 A test is fast unless its id begins as one in SLOW, or it takes a fixture that starts a process. In
 a run of the fast tests alone each of them is watched: one that opens a connection or starts a
@@ -69,6 +69,7 @@ SLOW: dict[str, str] = {
     "tests/broker/test_user_scram_credentials.py": SOCKETS,
     "tests/building/test_compiled_wheel.py": PROCESSES,
     "tests/building/test_editable.py": PROCESSES,
+    "tests/building/test_makefile.py": PROCESSES,
     "tests/building/test_site.py": PROCESSES,
     "tests/building/test_wheel.py": PROCESSES,
     "tests/chaos/": PROCESSES,

@@ -156,10 +156,14 @@ def test_java_too_old_is_named_with_what_to_install(
         find_java()
 
 
+@pytest.mark.fault("users-12", needs_no_remedy="it is a text")
 def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ZkServerError, match="none was found; install Java 17 or newer"):
+    install = (
+        r"none was found; install Java 17 or newer \(Debian: apt install default-jre-headless;"
+    )
+    with pytest.raises(ZkServerError, match=install):
         find_java()
 
 

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +26,28 @@ from tests.stage.waiting import DEADLINE_S, until
 GUIDE = (ROOT / "docs" / "kgroup-library.md").read_text()
 LIBRARY: dict[str, Any] = {}
 exec("\n".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)), LIBRARY)
+
+
+@pytest.mark.fault("users-28", needs_no_remedy="the page was wrong")
+def test_a_type_checker_takes_the_page_and_the_listener_of_the_other(tmp_path: Path) -> None:
+    programs = {"library.py": "\n".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL))}
+    groups = (ROOT / "docs" / "consumer-groups.md").read_text()
+    (listener,) = re.findall(r"## A rebalance listener\n+```python\n(.*?)```", groups, re.DOTALL)
+    programs["listener.py"] = (
+        "from kgroup import ConsumerConnector\nconnector: ConsumerConnector\n"
+        f"async def flush() -> None: ...\n{listener}"
+    )
+    for name, program in programs.items():
+        (tmp_path / name).write_text(program)
+    checked = subprocess.run(
+        [sys.executable, "-P", "-m", "mypy", "--strict", *programs],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.fixture(scope="module")
