@@ -88,18 +88,6 @@ def go_driver(name: str) -> list[str]:
     return [str(built("go", sources, build) / name)]
 
 
-def go_tests(package: str) -> list[str]:
-    """Return the command of a package's own tests, in the version that the drivers have."""
-    module = _DRIVERS / "go"
-
-    def build(directory: Path) -> None:
-        program = str(directory / "tests")
-        run([tool("go", "golang-go"), "test", "-c", "-o", program, package], module)
-
-    name = f"go-tests-{package.replace('/', '-')}"
-    return [str(built(name, [*module.glob("go.*")], build) / "tests")]
-
-
 def node_driver(script: str) -> list[str]:
     """Return the command of a driver in JavaScript."""
     node = tool("node", "nodejs")

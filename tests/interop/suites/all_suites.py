@@ -1,5 +1,7 @@
 """The suites of other projects."""
 
+from tests.interop.suites.franz_go import BOLD_FRANZ_GO, FRANZ_GO
 from tests.interop.suites.kafka_python import KAFKA_PYTHON
+from tests.interop.suites.sarama import SARAMA
 
-SUITES = (KAFKA_PYTHON,)
+SUITES = (KAFKA_PYTHON, SARAMA, FRANZ_GO, BOLD_FRANZ_GO)

@@ -82,8 +82,9 @@ class SuiteBrokers:
             brokers.wait()
             yield brokers
         finally:
-            for broker_id in [*brokers._running]:
-                brokers.stop(broker_id)
+            # In good order, the last ones would wait for others to lead.
+            for process in brokers._running.values():
+                process.stop(at_once=True)
             asyncio.run(server.stop())
 
     @property

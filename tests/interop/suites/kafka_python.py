@@ -86,5 +86,5 @@ KAFKA_PYTHON = Suite(
     ),
     prepare=_prepare,
     run=_run,
-    passes=50,
+    passes=51,
 )

@@ -44,9 +44,8 @@ JUNIT = """\
 """
 
 
-def test_test_of_go_that_never_ended_has_failed() -> None:
+def test_of_tests_in_go_one_that_never_ended_has_failed_and_parts_speak_for_the_whole() -> None:
     assert read_go(GO) == {
-        "TestA": FAILED,
         "TestA/one": FAILED,
         "TestB": PASSED,
         "TestC": SKIPPED,
