@@ -41,6 +41,9 @@ from clients.admin import (
     TransactionListing,
     find_hanging_transactions,
 )
+from clients.admin.client_quotas import ANY, Matches, QuotaEntity
+from clients.admin.descriptions import UserChange
+from clients.admin.verdicts import Verdicts
 from clients.command_line.sessions import Sessions
 from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_lag import lag
@@ -60,8 +63,10 @@ from clients.watching.offset_risk import find_risks
 from clients.watching.offsets_topic import OffsetsTopicReading
 from clients.watching.offsets_topic_verdict import judge_topic
 from clients.watching.simulation_scene import Scene, read_scene
+from protocol.messages.describe_configs import DescribeConfigsResponseConfig
 
 __all__ = [
+    "ANY",
     "EARLIEST_TIME",
     "LATEST_TIME",
     "PREFERRED",
@@ -74,6 +79,7 @@ __all__ = [
     "ClusterDescription",
     "Commit",
     "ConfigResource",
+    "DescribeConfigsResponseConfig",
     "FencedProducer",
     "GroupDescription",
     "GroupListing",
@@ -87,6 +93,7 @@ __all__ = [
     "LastTransaction",
     "ListedOffset",
     "LogDirDescription",
+    "Matches",
     "Named",
     "NewPartitions",
     "NewTopic",
@@ -98,6 +105,7 @@ __all__ = [
     "PatternType",
     "Permission",
     "ProducerState",
+    "QuotaEntity",
     "ResetPlan",
     "ResourcePattern",
     "ResourceType",
@@ -119,6 +127,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "Undone",
+    "UserChange",
+    "Verdicts",
     "as_of",
     "find_hanging_transactions",
     "find_risks",

@@ -1,6 +1,8 @@
 """Encoders and decoders of keys and values."""
 
 from clients.serializers import (
+    Decoder,
+    Encoder,
     bytes_decoder,
     bytes_encoder,
     double_decoder,
@@ -22,6 +24,8 @@ from clients.serializers import (
 )
 
 __all__ = [
+    "Decoder",
+    "Encoder",
     "bytes_decoder",
     "bytes_encoder",
     "double_decoder",

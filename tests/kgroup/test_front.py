@@ -1,7 +1,13 @@
 """The front package: its names are the clients' own, and nothing is loaded before it is used."""
 
+import ast
+import builtins
+import collections.abc
+import importlib
 import subprocess
 import sys
+import typing
+from pathlib import Path
 
 import pytest
 
@@ -85,7 +91,71 @@ def test_the_twins_have_the_names_of_the_clients() -> None:
 def test_admin_and_serializers_leave_nothing_out() -> None:
     assert set(kgroup.admin.__all__) >= set(clients.admin.__all__)
     codecs = {name for name in vars(clients.serializers) if name.endswith(("_encoder", "_decoder"))}
-    assert set(kgroup.serializers.__all__) == codecs
+    assert set(kgroup.serializers.__all__) == codecs | {"Decoder", "Encoder"}
+
+
+INSIDE = {
+    "Delivery": "of `buffer`, which is for twins",
+    "Deliveries": "of `buffer_all`",
+    "EncodedRecord": "of `buffer`",
+    "BatchBuilder": "of `send_batch`",
+    "Sequences": "of `use_numbers`",
+    "FindBrokers": "for our own consumers",
+    "ZkSession": "for tests, which have another one",
+    "Sending": "a coroutine",
+    "AbstractAsyncContextManager": "contextlib's",
+    "asyncio": "Python's",
+    "Header": "a tuple of two",
+    "Messages": "ProducerData, KeyedMessage or several",
+    "Place": "an int or a Timestamp",
+}
+"""Names in annotations that nobody has to write, and what they are."""
+
+
+@pytest.mark.fault("users-7", needs_no_remedy="names are listed")
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("clients.admin.admin", "Admin"),
+        ("clients.high_level.connector", "ConsumerConnector"),
+        ("clients.producer.producer", "Producer"),
+        ("clients.simple_consumer", "SimpleConsumer"),
+    ],
+)
+def test_every_class_of_an_annotation_can_be_imported(module: str, name: str) -> None:
+    named = names_in_annotations(module, name)
+    fronts = (kgroup, kgroup.admin, kgroup.errors, kgroup.serializers)
+    public = {public for front in fronts for public in front.__all__}
+    pythons = {*dir(builtins), *dir(typing), *dir(collections.abc)}
+    assert len(named) > 5
+    assert named - public - pythons - INSIDE.keys() == set()
+
+
+def names_in_annotations(module: str, name: str) -> set[str]:
+    """Return the names in the annotations of a class's public methods."""
+    tree = ast.parse(Path(str(importlib.import_module(module).__file__)).read_text("utf-8"))
+    (client,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    methods = [
+        node
+        for node in client.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.name == "__init__" or not node.name.startswith("_"))
+    ]
+    annotations = [
+        annotation
+        for method in methods
+        for annotation in (
+            method.returns,
+            *(
+                argument.annotation
+                for argument in ast.walk(method.args)
+                if isinstance(argument, ast.arg)
+            ),
+        )
+        if annotation is not None
+    ]
+    nodes = [node for annotation in annotations for node in ast.walk(annotation)]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def test_the_import_alone_loads_no_client() -> None:
