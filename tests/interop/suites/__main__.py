@@ -21,7 +21,7 @@ def main(name: str, make: str, directory: str) -> None:
     results = suite.run_on(make, path)
     for test, outcome in sorted(results.items()):
         if outcome is not Outcome.PASSED:
-            print(outcome, test, suite.otherwise.get(test, ""))
+            print(outcome, test, {**suite.otherwise, **suite.not_yet}.get(test, ""))
     print(*(f"{count} {outcome}" for outcome, count in Counter(results.values()).items()), sep=", ")
 
 
