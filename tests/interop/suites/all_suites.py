@@ -3,6 +3,7 @@
 from tests.interop.suites.franz_go import BOLD_FRANZ_GO, FRANZ_GO
 from tests.interop.suites.kafka_python import KAFKA_PYTHON
 from tests.interop.suites.librdkafka import LIBRDKAFKA, LIBRDKAFKA_WITHOUT_AUTO_CREATION
+from tests.interop.suites.rust_rdkafka import RUST_RDKAFKA
 from tests.interop.suites.sarama import SARAMA
 
 SUITES = (
@@ -12,4 +13,5 @@ SUITES = (
     BOLD_FRANZ_GO,
     LIBRDKAFKA,
     LIBRDKAFKA_WITHOUT_AUTO_CREATION,
+    RUST_RDKAFKA,
 )
