@@ -295,8 +295,14 @@ class Broker:
         queued.when_room += [answers.go_on, large.go_on]
         process.metrics.watch("connections", lambda: len(listener.connections))
         process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
-        endpoints = lifecycle.advertised_endpoints(config, listener.bind())
-        self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
+        # An administrator may have moved some while the broker ran.
+        await settings.brokers.read()
+        ports = listener.bind(lifecycle.stored_endpoints(settings.brokers))
+        endpoints = tuple(
+            endpoint
+            for endpoint in lifecycle.advertised_endpoints(settings.brokers.now, ports)
+            if endpoint.listener in ports
+        )
         registration = lifecycle.create_registration(config, process, zk, endpoints)
         # The gate compares the broker epoch, which only the registration knows.
         gate = ControlGate(lambda: registration.epoch)
@@ -314,6 +320,8 @@ class Broker:
             listener=listener,
             registration=registration,
         )
+        first = registration.broker.endpoints[0]
+        self.bootstrap = f"{first.host}:{first.port}"
 
         # No request is served before it is known who may do what.
         acls = self.acls = await lifecycle.open_authorizer(config, process, zk, closing)

@@ -21,12 +21,14 @@ import asyncio
 import atexit
 import concurrent.futures
 import inspect
+import multiprocessing
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -176,6 +178,9 @@ class BlockingProducer(Blocking):
     def __init__(self, original: AsyncProducer, loop: LoopThread) -> None:
         super().__init__(original, loop)
         self._handover = Handover(original, loop.start)
+        if multiprocessing.parent_process() is not None:
+            # A forked child ends without what `atexit` has (fault strangers-136).
+            Finalize(None, _close_at_exit, exitpriority=0)
         _unclosed.add(self)
 
     def send(

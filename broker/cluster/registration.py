@@ -97,12 +97,23 @@ class Registration:
         return self.epoch
 
     async def advertise(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register other addresses, now and in each later session."""
+        """Register other addresses, now and in each later session.
+
+        Raises AlreadyRegistered, and keeps those before, if another broker has one of them.
+        """
         if endpoints == tuple(self.broker.endpoints):
             return
-        self.broker = attrs.evolve(self.broker, endpoints=endpoints)
+        before = self.broker
+        # Host and port are those of the endpoints, for old clients.
+        self.broker = BrokerId(endpoints, before.timestamp_ms, before.jmx_port, before.rack)
         if self.epoch < 0:
             return
+
+        try:
+            await self._refuse_taken_address()
+        except AlreadyRegistered:
+            self.broker = before
+            raise
 
         # Without a node the next session registers them.
         path, data = BrokerId.path(self.broker_id), self.broker.encode()

@@ -55,7 +55,8 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     }
 
     # Brokers learn who lives before they learn who leads.
-    effects: list[Effect] = [CloseChannel(broker_id) for broker_id in sorted(gone | changed)]
+    # A channel moves with its broker, with all that it has to send.
+    effects: list[Effect] = [CloseChannel(broker_id) for broker_id in sorted(gone)]
     effects += [OpenChannel(after[broker_id]) for broker_id in sorted(new | changed)]
     effects += describe(state, before, ())
     effects += describe(state, new, state.partitions())

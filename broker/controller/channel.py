@@ -80,6 +80,12 @@ class Channel:
         """Send this after all earlier effects."""
         self._queue.put_nowait(effect)
 
+    def move(self, broker: RegisteredBroker) -> None:
+        """Send to another address of the broker from now on, also what is being sent."""
+        self._broker = broker
+        if self._connection is not None:
+            self._connection.abort("the broker has another address")
+
     def close(self) -> None:
         """Stop sending at once."""
         self._runner.cancel()

@@ -389,6 +389,12 @@ class Controller:
     # --- effects without ZooKeeper
 
     def _open_channel(self, effect: OpenChannel) -> None:
+        # What was to be sent to the old address would be lost (fault strangers-130, was: None).
+        moved = self._channels.get(effect.broker.id)
+        if moved is not None:
+            moved.move(effect.broker)
+            return
+
         sender = ControllerIdentity(
             self._state.broker_id,
             self._state.epoch,

@@ -219,7 +219,7 @@ class DeleteTopicZnodes:
 
 @frozen
 class OpenChannel:
-    """Open a channel to this registration of the broker."""
+    """Open a channel to this registration of the broker, or move the one there is."""
 
     broker: RegisteredBroker
 

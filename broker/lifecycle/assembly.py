@@ -143,6 +143,13 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
         await asyncio.get_running_loop().run_in_executor(thread, close)
 
 
+def stored_endpoints(brokers: BrokerConfigs) -> list[Endpoint]:
+    """Return the listeners of the file that the stored settings leave as they are."""
+    # What was moved or shut while the broker ran must not be in its way
+    # (fault strangers-135, was: [*brokers.static.endpoints]).
+    return [endpoint for endpoint in brokers.static.endpoints if endpoint in brokers.now.endpoints]
+
+
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
     """Return the addresses to register for a broker that listens on these ports."""
     # Port 0 is replaced by the free port that the system chose.
@@ -241,9 +248,9 @@ async def follow_settings(
     registration: Registration,
 ) -> None:
     """Put stored settings into effect now, and each change of them from now on."""
-    endpoints = {endpoint.listener: endpoint for endpoint in settings.brokers.static.endpoints}
+    bound = {endpoint.listener: endpoint for endpoint in stored_endpoints(settings.brokers)}
     listener_changes = ListenerChanges(
-        listener, settings.tls, registration, advertised_endpoints, endpoints
+        listener, settings.tls, registration, advertised_endpoints, process.work.in_thread, bound
     )
     effects = ConfigEffects(
         settings.topics,

@@ -72,7 +72,7 @@ class ConfigEffects:
         # Settings may have changed between the reading at start and the watch.
         await self.topics.read_again()
         await self.brokers.read()
-        await self.listener_changes.apply(self.brokers.now)
+        await self.listener_changes.begin(self.brokers.now)
         if self.users is not None:
             await self.users.read_all()
 

@@ -114,25 +114,28 @@ class ConnectionQuotas:
 
     def has_place(self, listener: str) -> bool:
         """Return whether another connection may be accepted."""
+        # One that is being shut has no limits any more (fault strangers-131).
+        if listener not in self.limits.listeners:
+            return False
         if self._by_listener[listener] >= self.limits.listeners[listener].connections:
             return False
         return listener in self.protected or self.total < self.limits.broker.connections
 
     def limits_rate(self, listener: str) -> bool:
         """Return whether it matters how fast connections come."""
-        return bool(self._bounds[listener])
+        return bool(self._bounds.get(listener))
 
     def count_new(self, listener: str, now_ms: int) -> int:
         """Count a connection that wants to be accepted; return for how many ms it must wait."""
         wait_ms = 0
-        for rate, bound in self._bounds[listener]:
+        for rate, bound in self._bounds.get(listener, ()):
             rate.record(1, now_ms)
             wait_ms = max(wait_ms, rate.excess_ms(bound, now_ms))
         return min(wait_ms, self.window_ms)
 
     def take_back(self, listener: str, now_ms: int) -> None:
         """Take back what `count_new` has counted: there is no such connection."""
-        for rate, _ in self._bounds[listener]:
+        for rate, _ in self._bounds.get(listener, ()):
             rate.record(-1, now_ms)
 
     # ---- when it is accepted, and when it is closed

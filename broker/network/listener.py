@@ -154,14 +154,15 @@ class Listener:
             1000 * self.config.quota_window_size_seconds,
         )
 
-    def bind(self) -> dict[str, int]:
+    def bind(self, endpoints: Sequence[Endpoint] | None = None) -> dict[str, int]:
         """Bind the ports and return them by listener name. Raises OSError if a port is taken.
 
-        Clients that connect from now on are served after `serve()`.
+        Without `endpoints` they are those of the config. Clients that connect from now on are
+        served after `serve()`.
         """
         self.quotas.of_addresses = _limits_of_addresses(self.config.connection_limits.overrides)
-        for endpoint in self.config.endpoints:
-            self.open(endpoint)
+        for endpoint in self.config.endpoints if endpoints is None else endpoints:
+            self.listen(endpoint.listener, self.open_socket(endpoint.host, endpoint.port))
         return self.ports
 
     @property
@@ -169,14 +170,11 @@ class Listener:
         """The bound ports by listener name."""
         return {name: bound.getsockname()[1] for name, bound in self._sockets.items()}
 
-    def open(self, endpoint: Endpoint) -> int:
-        """Bind the port of a listener and return it; its earlier one is not accepted at any more.
+    def listen(self, name: str, bound: socket.socket) -> int:
+        """Listen on a bound socket for a listener, and return its port. Raises OSError.
 
-        Clients are served at once if those of the other listeners are. Raises OSError.
+        Clients are served at once if those of the other listeners are.
         """
-        name = endpoint.listener
-        bound = self.open_socket(endpoint.host, endpoint.port)
-        self._close_socket(name)
         self._sockets[name] = bound
 
         # Before `listen`: accepted sockets take over the sizes.
@@ -189,14 +187,13 @@ class Listener:
 
     def shut(self, name: str) -> None:
         """Close the port of a listener and all its connections."""
-        self._close_socket(name)
+        self.release(name)
         for connection in [one for one in self.connections if one.listener == name]:
             connection.close()
 
-    def _close_socket(self, name: str) -> None:
-        bound = self._sockets.pop(name, None)
-        if bound is None:
-            return
+    def release(self, name: str) -> None:
+        """Close the port of a listener, and none of its connections."""
+        bound = self._sockets.pop(name)
         for acceptor in [one for one in self._acceptors if one.listener == name]:
             acceptor.close()
             self._acceptors.remove(acceptor)
@@ -229,7 +226,7 @@ class Listener:
     async def close(self) -> None:
         """Stop accepting, and close every connection. Parked requests get no response."""
         for name in list(self._sockets):
-            self._close_socket(name)
+            self.release(name)
         for delayed in list(self.delayed):
             self._close_delayed(delayed)
 

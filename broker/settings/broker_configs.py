@@ -23,6 +23,7 @@ from broker.settings.dynamic_config import (
     apply_dynamic,
     is_listener_limit,
     refuse_contradiction,
+    refuse_other_protocols,
 )
 from broker.settings.entity_configs import (
     BROKERS,
@@ -91,7 +92,10 @@ class BrokerConfigs:
         A value that is wrong by itself is not looked at.
         """
         if entity != DEFAULT_ENTITY:
-            refuse_contradiction(self.static, {**self.cluster, **settings})
+            after = {**self.cluster, **settings}
+            refuse_contradiction(self.static, after)
+            # A listener that was added has its protocol too (fault strangers-133).
+            refuse_other_protocols(self.now, self.static, after)
             return
         for name in settings:
             is_of_listener = name.startswith(PREFIX) and not is_listener_limit(name)
@@ -183,19 +187,18 @@ class BrokerConfigs:
 
         # Try each beside those before it: some exclude each other.
         valid: dict[str, str] = {}
-        for name, value in settings.items():
-            error = self._find_error({**overridden, **valid, name: value})
+        for part in _parts_of(settings):
+            error = self._find_error({**overridden, **valid, **part})
             if error is None:
-                valid[name] = value
+                valid |= part
                 continue
 
             logger.error("ignoring a setting that is stored for brokers: %s", error)
-            if name in before:
-                with_earlier = {**valid, name: before[name]}
-                if self._find_error({**overridden, **with_earlier}) is None:
-                    valid = with_earlier
+            earlier = {name: before[name] for name in part if name in before}
+            if self._find_error({**overridden, **valid, **earlier}) is None:
+                valid |= earlier
             # Retention by a value that nobody meant would delete records for good.
-            is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
+            is_doubtful |= any(TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS for name in part)
         return valid, is_doubtful
 
     def _find_error(self, dynamic: Settings) -> SettingError | None:
@@ -204,3 +207,11 @@ class BrokerConfigs:
         except SettingError as error:
             return error
         return None
+
+
+def _parts_of(settings: Settings) -> list[dict[str, str]]:
+    """Return the settings one by one, but those of listeners, which need each other, together."""
+    alone = [{name: value} for name, value in settings.items() if name not in LISTENERS]
+    # Behind their stores. One by one none of them might be valid (fault strangers-132, was: {}).
+    together = {name: settings[name] for name in LISTENERS if name in settings}
+    return [*alone, together] if together else alone

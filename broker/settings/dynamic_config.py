@@ -128,15 +128,31 @@ def _refuse_impossible(static: BrokerConfig, config: BrokerConfig) -> None:
 
 def _refuse_impossible_listeners(static: BrokerConfig, config: BrokerConfig) -> None:
     """Raise SettingError for listeners that cannot be opened while the broker runs."""
-    before = {endpoint.listener: endpoint.security_protocol for endpoint in static.endpoints}
+    _refuse_other_protocols(static, config)
+    existing = {endpoint.listener for endpoint in static.endpoints}
+    for endpoint in config.endpoints:
+        if endpoint.listener not in existing and is_sasl(endpoint):
+            reason = (
+                f"{endpoint.listener} has logins: it is opened at a start, by the broker's file"
+            )
+            raise SettingError("listeners", reason)
+
+
+def _refuse_other_protocols(now: BrokerConfig, config: BrokerConfig) -> None:
+    protocols = {endpoint.listener: endpoint.security_protocol for endpoint in now.endpoints}
     for endpoint in config.endpoints:
         name, protocol = endpoint.listener, endpoint.security_protocol
-        if before.get(name, protocol) != protocol:
+        if protocols.get(name, protocol) != protocol:
             reason = f"Security protocol cannot be updated for existing listener {name}"
             raise SettingError("listener.security.protocol.map", reason)
-        if name not in before and is_sasl(endpoint):
-            reason = f"{name} has logins: it is opened at a start, by the broker's file"
-            raise SettingError("listeners", reason)
+
+
+def refuse_other_protocols(
+    now: BrokerConfig, static: BrokerConfig, dynamic: Mapping[str, str]
+) -> None:
+    """Raise SettingError for settings by which a listener that is open speaks another protocol."""
+    listeners = {name: dynamic[name] for name in LISTENERS if name in dynamic}
+    _refuse_other_protocols(now, _overlay(static, listeners))
 
 
 def check_change(now: BrokerConfig, name: str, value: str) -> None:

@@ -69,8 +69,9 @@ def command(
     topics: tuple[TopicScope, ...],
     output: str,
 ) -> None:
-    """Delete committed offsets of GROUP and keep the group.
+    """Delete committed offsets of GROUP.
 
+    At its coordinator a group without members goes with its last offset, as in Kafka.
     Offsets are deleted wherever the given addresses lead: at the coordinator, in ZooKeeper, or in
     both. With --zookeeper alone, brokers keep their offsets. Offsets of a partition that a member
     consumes are kept; members in ZooKeeper are seen if --zookeeper is known. Prints what was

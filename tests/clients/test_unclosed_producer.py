@@ -67,6 +67,43 @@ def test_records_that_cannot_be_sent_when_the_program_ends_are_counted(
     assert ended.stderr == "2 records were not acknowledged when the producer closed\n"
 
 
+FORKED = """
+import multiprocessing, sys
+from kgroup.blocking import Producer
+
+address, topic = sys.argv[1:]
+
+def work():
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(20):
+        producer.send(topic, b"%d" % number)
+
+children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
+for child in children:
+    child.start()
+for child in children:
+    child.join()
+print([child.exitcode for child in children])
+"""
+
+
+@pytest.mark.fault("strangers-136")
+def test_records_of_forked_children_that_do_not_close_arrive(dev_cluster: DevCluster) -> None:
+    topic = f"forked-{uuid4().hex[:8]}"
+    dev_cluster.create_topic(topic)
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, dev_cluster.address("bootstrap"), topic],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert (ended.stdout, ended.stderr) == ("[0, 0, 0]\n", "")
+    partition = TopicPartition(topic, 0)
+    with Admin(dev_cluster.address("bootstrap")) as admin:
+        assert admin.list_offsets({partition: LATEST_TIME})[partition].offset == 60
+
+
 AT_EXIT = """
 import asyncio, atexit
 from clients.transport.addresses import Addresses

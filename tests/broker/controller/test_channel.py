@@ -142,6 +142,26 @@ def test_broker_without_a_common_version_fails_the_request_and_not_the_channel()
     )
 
 
+def test_channel_that_moves_sends_all_that_it_has_to_the_new_address() -> None:
+    lost = ConnectionFailed("host", 9094, "lost")
+    peer = Peer([lost, TAKEN, StopReplicaResponse(error_code=0, partition_errors=())])
+    moved = attrs.evolve(BROKER, endpoints=(Endpoint("CONTROL", "other", 9095),))
+
+    async def run() -> None:
+        channel = Channel(BROKER, SENDER, peer.connect, lambda event: None)
+        channel.send(METADATA)
+        channel.send(STOP)
+        await asyncio.sleep(0.01)
+        channel.move(moved)
+        await asyncio.sleep(60)
+        channel.close()
+
+    in_virtual_time(run)
+    kinds = [type(request).__name__ for request, _ in peer.calls]
+    assert kinds == ["UpdateMetadataRequest"] * 2 + ["StopReplicaRequest"]
+    assert peer.connected_to == [("host", 9094), ("other", 9095)]
+
+
 def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
     peer = Peer([TAKEN])
     exchange(peer, METADATA)

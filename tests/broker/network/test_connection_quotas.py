@@ -97,6 +97,17 @@ def test_without_a_limit_of_its_own_a_protected_listener_has_the_broker_s_for_it
     assert not made.has_place(INTERNAL)
 
 
+@pytest.mark.fault("strangers-131")
+def test_listener_that_is_being_shut_takes_no_more_connections() -> None:
+    made = quotas()
+    listener = next(iter(made.limits.listeners))
+    made.set_limits(attrs.evolve(made.limits, listeners={}))
+    assert not made.has_place(listener)
+    assert not made.limits_rate(listener)
+    assert made.count_new(listener, 0) == 0
+    made.take_back(listener, 0)
+
+
 def test_a_lower_limit_leaves_an_excess() -> None:
     made = quotas()
     fill(made, CLIENT, 5)
