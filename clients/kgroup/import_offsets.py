@@ -66,7 +66,8 @@ Examples:
 @click.option(
     "--force",
     is_flag=True,
-    help="Also write for groups that have members or are being migrated.",
+    help="Also write for groups that are being migrated, or have members in ZooKeeper; "
+    "coordinators refuse it for theirs.",
 )
 @click.option("--reason", help="Why, for the journal.")
 @output_option
