@@ -398,11 +398,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
         # The reply to Connect must come within this attempt; kazoo would wait longer.
         sent_at_s = machine_s()
+        # A broker takes the request for one that wants no response.
+        silent = "it accepts connections, and does not respond"
+        self._note(*self._place, f"{silent}: is it a broker's port (--bootstrap-server)?")
         try:
             reply = super()._invoke(self._attempt_s(), request, xid)
-        except self.handler.timeout_exception:
-            self._note(*self._place, "it accepts connections, and does not respond")
-            raise
         except ConnectionDropped:
             self._note(
                 *self._place,
@@ -413,6 +413,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self._note_refusal(time.monotonic())
             raise
         self._refused_since_s = None
+        self.obstacle = ""
         self.last_reply_at_s = time.monotonic()
         self.last_answered_sent_at_s = sent_at_s
 

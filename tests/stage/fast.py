@@ -36,6 +36,7 @@ SLOW: dict[str, str] = {
     "tests/broker/kbroker/test_zookeeper_access.py": PROCESSES,
     "tests/broker/kbroker/test_supervisor.py::test_the_directory_of_a_single": PROCESSES,
     "tests/broker/kbroker/test_users.py": SOCKETS,
+    "tests/broker/lifecycle/test_listener_changes.py": SOCKETS,
     "tests/broker/metrics/": SOCKETS,
     "tests/broker/network/test_acceptor.py": SOCKETS,
     "tests/broker/network/test_connection.py": SOCKETS,

@@ -316,7 +316,7 @@ def test_versions_after_the_handshake_close_the_connection_silently() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        bytes(1024),
+        bytes(9),
         b"\x7f" * 1024,
         frame_of(SaslAuthenticateRequest(auth_bytes=ALICE), 1).replace(
             b"\0\x24\0\1", b"\0\x24\0\3", 1

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from clients.admin import Admin
+from clients.admin.verdicts import Verdicts
 from clients.command_line.sessions import Sessions
 from clients.command_line.topic_scope import TopicScope
 from clients.resets.journal import Journal
@@ -36,20 +37,21 @@ class DoomedAdmin(Admin):
     step = ""
     has_committed = False
 
-    async def commit_group_offsets(
+    async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
+    ) -> Verdicts[TopicPartition]:
         """Commit as much as the step says."""
         if self.step == BEGUN:
             die()
         if self.step == ONE_PARTITION:
             first = min(offsets)
-            await super().commit_group_offsets(group_id, {first: offsets[first]})
+            await super().alter_group_offsets(group_id, {first: offsets[first]})
             die()
-        await super().commit_group_offsets(group_id, offsets)
+        verdicts = await super().alter_group_offsets(group_id, offsets)
         self.has_committed = True
         if self.step == ONE_STORE:
             die()
+        return verdicts
 
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None

@@ -115,9 +115,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with both programs, which the scripts call by their names."""
     directory = tmp_path_factory.mktemp("programs")
     for name in ("kgroup", "kbroker"):
-        python, _, code = command_line(name)
+        *python, code = command_line(name)
         quoted = code.replace('"', '\\"')
-        (directory / name).write_text(f'#!/bin/sh\nexec {python} -c "{quoted}" "$@"\n')
+        (directory / name).write_text(f'#!/bin/sh\nexec {" ".join(python)} "{quoted}" "$@"\n')
         (directory / name).chmod(0o755)
     return directory
 
