@@ -115,6 +115,8 @@ def _write_man_pages() -> None:
 
 def build_sdist(sdist_directory: str, config_settings: Settings | None = None) -> str:
     """Build the sdist, which has the packages side by side. Returns its file name."""
+    # The list that an installation left has other files, and setuptools adds to it.
+    Path(f"{FRONT}.egg-info", "SOURCES.txt").unlink(missing_ok=True)
     with _same_bytes():
         name = str(build_meta.build_sdist(sdist_directory, config_settings))
         _pack_again(Path(sdist_directory, name), int(os.environ["SOURCE_DATE_EPOCH"]))
