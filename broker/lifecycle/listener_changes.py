@@ -54,11 +54,11 @@ class ListenerChanges:
             await self._register(config, wanted)
 
     async def begin(self, config: BrokerConfig) -> None:
-        """Open what the stored settings add to the file's. Raises OSError where one cannot be."""
+        """Do the same at a start. Raises OSError if brokers have no listener to come by."""
         await self.apply(config)
-        missing = config.inter_broker_listener
-        if missing not in self._open:
-            raise OSError(f"listener {missing}, by which brokers come, could not be opened")
+        name = config.inter_broker_listener
+        if name not in self._open:
+            raise OSError(f"listener {name}, by which brokers come, could not be opened")
 
     async def _open_and_shut(self, config: BrokerConfig, wanted: Mapping[str, Endpoint]) -> None:
         for name in self._open.keys() - wanted.keys():
@@ -104,7 +104,7 @@ class ListenerChanges:
 
     async def _register(self, config: BrokerConfig, wanted: Mapping[str, Endpoint]) -> None:
         """Register the addresses of listeners that are open where the settings have them."""
-        open_as_wanted = {name for name, endpoint in wanted.items() if self._is_open(endpoint)}
+        open_as_wanted = {name for name, at in wanted.items() if self._open.get(name) == at}
         endpoints = self.advertise(config, self.listener.ports)
         advertised = [one for one in endpoints if one.listener in open_as_wanted]
         advertised += self._kept(open_as_wanted)
@@ -112,9 +112,6 @@ class ListenerChanges:
             await self.registration.advertise(tuple(advertised))
         except AlreadyRegistered as error:
             logger.error("the addresses stay as they are registered: %s", error)
-
-    def _is_open(self, endpoint: Endpoint) -> bool:
-        return self._open.get(endpoint.listener) == endpoint
 
     def _kept(self, others: Collection[str]) -> list[Endpoint]:
         """Return what is registered of listeners that could not move, and go on where they were."""
