@@ -114,10 +114,14 @@ def encode_request(
 ) -> bytes:
     """Encode a whole request with its size in front."""
     # The first four bytes are for the size.
-    name = (client_id or "").encode()
-    length = -1 if client_id is None else len(name)
     out = bytearray(4)
-    out += _CLIENT.pack(api_key, version, correlation_id, length) + name
+    # Its length would be read as the broker's id (fault strangers-137).
+    if (api_key, version) == WITHOUT_CLIENT_ID:
+        out += _FIXED.pack(api_key, version, correlation_id)
+    else:
+        name = (client_id or "").encode()
+        length = -1 if client_id is None else len(name)
+        out += _CLIENT.pack(api_key, version, correlation_id, length) + name
     if is_flexible(type(request), version):
         out.append(0)  # no tagged fields
 

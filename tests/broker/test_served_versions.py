@@ -9,7 +9,7 @@ from typing import Any
 
 from broker.server import Broker
 from protocol.api_key import ApiKey
-from protocol.header import WITHOUT_CLIENT_ID, encode_request, read_response
+from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.registry import API
@@ -40,10 +40,6 @@ def smallest(kind: Any, version: int) -> Any:
 
 async def call(client: Client, key: ApiKey, version: int, request: Any) -> Any:
     frame = encode_request(key, version, version, None, request)
-    if (key, version) == WITHOUT_CLIENT_ID:
-        body = frame[4:12] + frame[14:]
-        frame = len(body).to_bytes(4, "big") + body
-
     await client.send(frame)
     correlation_id, response = read_response(key, version, await client.receive())
     assert correlation_id == version

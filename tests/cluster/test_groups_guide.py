@@ -34,7 +34,7 @@ def program(zookeeper: str, *, by_lists: bool = False) -> str:
     `by_lists` takes the loop over lists in place of that over messages.
     """
     reading, lists, listener = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    listener, setting = listener.split("\n\n\n")
+    listener, setting = listener.rsplit("\n\n\n", 1)
     before, after = reading.split(") as connector:\n")
     if by_lists:
         opening, _, _ = after.partition("    async for ")

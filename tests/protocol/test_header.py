@@ -21,6 +21,7 @@ from protocol.messages.api_versions import (
     ApiVersionsResponse,
     ApiVersionsResponseKey,
 )
+from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest
@@ -84,6 +85,14 @@ def test_a_request_is_framed_as_kafka_frames_it() -> None:
 def test_a_request_without_a_client_id_says_null() -> None:
     data = encode_request(ApiKey.METADATA, 1, 77, None, MetadataRequest(topics=None))
     assert data == framed("000300010000004dffff" + "ffffffff")
+
+
+@pytest.mark.fault("strangers-137")
+def test_the_oldest_controlled_shutdown_has_no_client_id() -> None:
+    """Where one was written, the broker that read it took its length for the broker's id."""
+    request = ControlledShutdownRequest(broker_id=5)
+    data = encode_request(ApiKey.CONTROLLED_SHUTDOWN, 0, 77, "ours", request)
+    assert data == framed("000700000000004d" + "00000005")
 
 
 def test_tagged_fields_of_the_header_are_passed_over() -> None:
