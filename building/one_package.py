@@ -70,7 +70,7 @@ def copy_below_front(source: Path, target: Path) -> None:
 
             copy = below / path.relative_to(source / package)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".py":
+            if path.suffix in (".py", ".pyi"):
                 text = path.read_text("utf-8")
                 copy.write_text(rewrite(text, str(path.relative_to(source)), source), "utf-8")
             else:

@@ -27,7 +27,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, wraps
 from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -63,12 +63,8 @@ class Blocking:
         """The number of threads that wait for the close."""
 
     def __getattr__(self, name: str) -> Any:
-        # Properties are read on the loop, which may change what they show.
-        if isinstance(getattr(type(self._original), name, None), property):
-            return self._property(name)
-
-        attribute = getattr(self._original, name)
-        return self._bound(attribute) if callable(attribute) else attribute
+        # Methods and properties are the class's: what is left is a plain attribute.
+        return getattr(self._original, name)
 
     def _property(self, name: str) -> Any:
         self._loop.refuse_own_thread()
@@ -99,12 +95,12 @@ class Blocking:
     ) -> None:
         self._end(lambda: self._original.__aexit__(kind, error, trace))
 
-    def close(self, *arguments: Any, **keywords: Any) -> None:
+    def close(self) -> None:
         """Close the original and end its thread.
 
         Any thread may call this, also repeatedly; all wait for the same end.
         """
-        self._end(lambda: self._original.close(*arguments, **keywords))
+        self._end(self._original.close)
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         # What a child closes is the parent's, which goes on with it (fault users-14).
@@ -167,8 +163,6 @@ class Blocking:
             self._loop.refuse_own_thread()
             return self._loop.call(run(*arguments, **keywords))
 
-        blocking.__doc__ = method.__doc__
-        blocking.__name__ = getattr(method, "__name__", "method")
         return blocking
 
 
@@ -199,7 +193,7 @@ class BlockingProducer(Blocking):
         record = (topic, value, key, partition, headers, timestamp_ms)
         try:
             # Records are handed over without a switch of threads; lists of messages go to the loop.
-            if isinstance(topic, str) and self._original.sends_records:
+            if isinstance(topic, str) and self._original._old is None:
                 return self._handover.send(*record)
 
             options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
@@ -251,7 +245,6 @@ class BlockingProducer(Blocking):
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
 
-        after_sent_records.__doc__ = method.__doc__
         return super()._bound(after_sent_records)
 
 
@@ -445,25 +438,39 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
             super().__init__(*start(make))
 
-    def maker(method: Callable[..., Any]) -> Callable[..., Blocking]:
-        def make(*arguments: Any, **keywords: Any) -> Blocking:
+    def make_method(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(self: Blocking, *arguments: Any, **keywords: Any) -> Any:
+            method = self._bound(partial(function, self._original))
+            return method(*arguments, **keywords)
+
+        return call
+
+    def make_maker(method: Any) -> Any:
+        @wraps(method.__func__)
+        def make(cls: type[Blocking], *arguments: Any, **keywords: Any) -> Blocking:
             # Without `__init__`, which would make another original.
-            blocking_client = Twin.__new__(Twin)
+            blocking_client = cls.__new__(cls)
             kind.__init__(blocking_client, *start(lambda: method(*arguments, **keywords)))
             return blocking_client
 
-        make.__doc__ = method.__doc__
-        return make
+        return classmethod(make)
 
     Twin.__name__ = Twin.__qualname__ = original.__name__
     Twin.__doc__ = f"Blocking twin of {original.__module__}.{original.__qualname__}."
 
-    # Class methods of the original, and all names of its close.
-    for name, method in inspect.getmembers(original, inspect.ismethod):
-        setattr(Twin, name, staticmethod(maker(method)))
-    for name, function in inspect.getmembers(original, inspect.isfunction):
-        if function is getattr(original, "close", None):
-            setattr(Twin, name, kind.close)
+    # Methods of its own, which `help` and completion find.
+    for name, attribute in inspect.getmembers(original):
+        if inspect.ismethod(attribute):
+            setattr(Twin, name, make_maker(attribute))
+        elif inspect.isfunction(attribute) and attribute is getattr(original, "close", None):
+            setattr(Twin, name, kind.close)  # by all names of it
+        elif name.startswith("_") or hasattr(kind, name):
+            continue
+        elif inspect.isfunction(attribute):
+            setattr(Twin, name, make_method(attribute))
+        elif isinstance(attribute, property):
+            setattr(Twin, name, property(partial(kind._property, name=name), doc=attribute.__doc__))
     return Twin
 
 

@@ -14,5 +14,6 @@ Producer that was not closed when the program ends sends what is left, for at mo
 """
 
 from clients.blocking import Admin, ConsumerConnector, Producer, SimpleConsumer
+from clients.blocking import BlockingStream as MessageStream
 
-__all__ = ["Admin", "ConsumerConnector", "Producer", "SimpleConsumer"]
+__all__ = ["Admin", "ConsumerConnector", "MessageStream", "Producer", "SimpleConsumer"]

@@ -130,6 +130,10 @@ class Admin:
     Takes `bootstrap.servers`, or all settings of a client under Kafka's names.
     """
 
+    config: ClusterConfig
+    notes: list[str]
+    """A text for each setting that is accepted and has no effect."""
+
     def __init__(
         self,
         bootstrap: str | Mapping[str, Any],

@@ -77,9 +77,14 @@ _CANNOT_JOIN = (
 class ConsumerConnector:
     """A member of a group, with Kafka's settings as a mapping or as keywords with underscores.
 
-    `notes` has a text for each setting that is accepted and has no effect. `zk` is a session to use
-    in place of an own one; the caller closes it.
+    `zk` is a session to use in place of an own one; the caller closes it.
     """
+
+    config: ConsumerConfig | MemberConfig
+    notes: list[str]
+    """A text for each setting that is accepted and has no effect."""
+    consumer_id: str
+    """The member's own part of its id in the group."""
 
     def __init__(
         self,
@@ -90,7 +95,6 @@ class ConsumerConnector:
         **keywords: Any,
     ) -> None:
         given = {**(settings or {}), **keywords}
-        self.config: ConsumerConfig | MemberConfig
         membership = given.get("membership", ZOOKEEPER)
         if membership not in (ZOOKEEPER, COORDINATOR):
             # Each kind has settings of its own, and would complain of what the other has.

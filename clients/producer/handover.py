@@ -71,8 +71,8 @@ class Handover:
         delivery = SentRecord()
 
         with self._lock:
-            ready = len(self._queue) < MOST_QUEUED and not self.producer.has_partitioner
-            ready = ready and self.producer.is_ready_for(record, self._queued_bytes)
+            ready = len(self._queue) < MOST_QUEUED and not self.producer._has_partitioner
+            ready = ready and self.producer._is_ready_for(record, self._queued_bytes)
             # A future of the buffering only for a caller that must wait; others need not know.
             entry = _Entry(record, delivery, None if ready else Future())
             self._put(entry)
@@ -128,7 +128,7 @@ class Handover:
     async def _drain(self) -> None:
         while entries := self._peek():
             records = [entry.record for entry in entries if entry.record]
-            num_taken, error = await self.producer.buffer_all(
+            num_taken, error = await self.producer._buffer_all(
                 records, [entry.delivery for entry in entries]
             )
             # Those behind the one that failed are taken the next time. A marker is no record, and

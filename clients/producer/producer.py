@@ -36,7 +36,7 @@ from clients.own_loop import OwnLoop
 from clients.position_arguments import check_offsets
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
-from clients.producer.config import load_producer_config
+from clients.producer.config import ProducerConfig, load_producer_config
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.encoded_record import EncodedRecord, Header
 from clients.producer.handlers import ProducerMetrics
@@ -70,9 +70,8 @@ class Producer:
     """Sends records to a cluster.
 
     Takes settings under Kafka's names, as a mapping or as keywords:
-    `Producer({"bootstrap.servers": "h:p"})` or `Producer(bootstrap_servers="h:p")`. `notes` has a
-    text for each setting that is accepted and has no effect. Use it as an async context manager, or
-    call `close`, which sends the buffered records.
+    `Producer({"bootstrap.servers": "h:p"})` or `Producer(bootstrap_servers="h:p")`. Use it as an
+    async context manager, or call `close`, which sends the buffered records.
 
     A record whose acknowledgement is lost is sent again, so it may be written twice. With
     `enable.idempotence` (off by default, as in Kafka 2.x) it is written once while the producer
@@ -85,6 +84,12 @@ class Producer:
             await producer.send("totals", b"...")
             await producer.send_offsets_to_transaction(offsets, connector.group_metadata())
     """
+
+    config: ProducerConfig
+    notes: list[str]
+    """A text for each setting that is accepted and has no effect."""
+    metrics: ProducerMetrics
+    """Counts of records sent, sent again and given up."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         all_settings = {**(settings or {}), **keywords}
@@ -100,8 +105,8 @@ class Producer:
 
         config = self.config
         self._partition_rule = made_of("partitioner.class", partition_rule, config.partitioner)
-        self.records = RecordEncoder(config, has_partition_rule=self.has_partitioner)
-        """Encodes the records of `buffer`."""
+        self.records = RecordEncoder(config, has_partition_rule=self._has_partitioner)
+        """Turns what is sent into records."""
 
         self._cluster = Cluster(config.bootstrap_servers, config=config, create_topics=True)
         codec = Codec.of_name(config.compression_type)
@@ -109,8 +114,6 @@ class Producer:
         self._accumulator: Accumulator[Delivery] = Accumulator(config, codec)
 
         self.metrics = ProducerMetrics()
-        """Counts of records sent, sent again and given up."""
-
         self._sender = Sender(
             self._accumulator,
             self._cluster,
@@ -223,7 +226,9 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Sending[Delivery]:
         # Encoded by the call, not by the wait for it: a coroutine less for each record.
-        return self.buffer(self.records.encode(topic, value, key, partition, headers, timestamp_ms))
+        return self._buffer_record(
+            self.records.encode(topic, value, key, partition, headers, timestamp_ms)
+        )
 
     async def send_many(
         self,
@@ -259,7 +264,7 @@ class Producer:
         future: asyncio.Future[Sequence[RecordMetadata]]
         future = asyncio.get_running_loop().create_future()
         lot = Lot(topic, len(records), future)
-        num_buffered, error = await self.buffer_all(records, lot)
+        num_buffered, error = await self._buffer_all(records, lot)
 
         # The caller needs the future of what is buffered.
         if error is not None:
@@ -268,7 +273,7 @@ class Producer:
             lot.fail_from(num_buffered, error)
         return future
 
-    async def buffer_all(
+    async def _buffer_all(
         self, records: Sequence[EncodedRecord], deliveries: Deliveries
     ) -> tuple[int, Exception | None]:
         """Buffer records up to the first that cannot be; return their number, and its error.
@@ -307,17 +312,12 @@ class Producer:
         return number, None
 
     @property
-    def sends_records(self) -> bool:
-        """True if `send` buffers records, as it does without `producer.type`."""
-        return self._old is None
-
-    @property
-    def has_partitioner(self) -> bool:
+    def _has_partitioner(self) -> bool:
         """True if the application's partitioner chooses the partition of a record, on the loop."""
         return self._partition_rule is not None
 
-    def is_ready_for(self, record: EncodedRecord, ahead_bytes: int = 0) -> bool:
-        """Return whether `buffer` would not wait, with `ahead_bytes` to be buffered before."""
+    def _is_ready_for(self, record: EncodedRecord, ahead_bytes: int = 0) -> bool:
+        """Return whether a record would be buffered at once, behind `ahead_bytes` of others."""
         topic = record[0]
         partition = record[1]
         size = record[-1]
@@ -332,13 +332,15 @@ class Producer:
             and self._accumulator.is_open
         )
 
-    async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
+    async def _buffer_record(
+        self, record: EncodedRecord, delivery: Delivery | None = None
+    ) -> Delivery:
         """Buffer a record; `delivery`, or a new future, gets its delivery. Waits and raises as
         `send`."""
         self._own_loop.check()
 
         # On the usual path nothing is waited for.
-        if self.is_ready_for(record):
+        if self._is_ready_for(record):
             num_partitions = len(self._cluster.view.topics[record[0]])
         else:
             num_partitions = await self._prepare(record[0], record[1], record[-1])
@@ -363,7 +365,7 @@ class Producer:
         size = builder.size_estimate
         self.records.check_size(str(partition), size)
 
-        if not self.is_ready_for((topic, partition_id, None, None, None, (), 0, size)):
+        if not self._is_ready_for((topic, partition_id, None, None, None, (), 0, size)):
             await self._prepare(topic, partition_id, size)
 
         self._accumulator.append_batch(partition, builder, delivery, monotonic_ms())
@@ -631,7 +633,7 @@ class Producer:
 
     async def _wait_until_ready(self, record: EncodedRecord) -> int:
         """Wait for metadata and room if need be; return the topic's number of partitions."""
-        if self.is_ready_for(record):
+        if self._is_ready_for(record):
             return len(self._cluster.view.topics[record[0]])
         return await self._prepare(record[0], record[1], record[-1])
 

@@ -208,6 +208,8 @@ def test_type_checker_of_a_user_sees_our_types(project: Project) -> None:
         "async def f(admin: Admin) -> None:\n"
         "    number: int = TopicPartition('a', 0).topic\n"
         "    await admin.create_topics(3)\n"
+        "from kgroup.blocking import Producer\n"
+        "Producer().snd('a')\n"
     )
     checked = subprocess.run(
         [
@@ -222,7 +224,8 @@ def test_type_checker_of_a_user_sees_our_types(project: Project) -> None:
     )
     assert "typed.py:3: error: Incompatible types" in checked.stdout, checked.stderr
     assert "typed.py:4: error: Argument 1" in checked.stdout
-    assert "Found 2 errors in 1 file" in checked.stdout
+    assert 'typed.py:6: error: "Producer" has no attribute "snd"' in checked.stdout
+    assert "Found 3 errors in 1 file" in checked.stdout
 
 
 def test_sdist_is_the_same_twice_builds_the_same_wheel_and_passes_twine(

@@ -64,7 +64,8 @@ def test_records_that_cannot_be_sent_when_the_program_ends_are_counted(
         # Goes on.
         with frozen(pid):
             pass
-    assert ended.stderr == "2 records were not acknowledged when the producer closed\n"
+    # What is tried again in vain may be said before.
+    assert ended.stderr.endswith("2 records were not acknowledged when the producer closed\n")
 
 
 FORKED = """

@@ -95,9 +95,7 @@ def test_admin_and_serializers_leave_nothing_out() -> None:
 
 
 INSIDE = {
-    "Delivery": "of `buffer`, which is for twins",
-    "Deliveries": "of `buffer_all`",
-    "EncodedRecord": "of `buffer`",
+    "Delivery": "of `send_batch`",
     "BatchBuilder": "of `send_batch`",
     "Sequences": "of `use_numbers`",
     "FindBrokers": "for our own consumers",

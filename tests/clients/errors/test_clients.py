@@ -29,14 +29,11 @@ from tests.clients.lying_broker import HONEST, Lie, empty, inventing
 from tests.clients.producer.transactions.coordinating_broker import CoordinatingBroker
 from tests.stage.clock import ImpatientLoop, run_in_own_time
 
-OF_TWINS = {"is_ready_for", "buffer", "buffer_all"}
-"""The steps of `send`, public for the blocking twins, which are tested themselves."""
-
 
 def test_every_public_call_of_a_client_is_among_those_tried() -> None:
     producing = {**PRODUCER, **TRANSACTIONS}
     for client, calls in ((Admin, ADMIN), (SimpleConsumer, SIMPLE_CONSUMER), (Producer, producing)):
-        assert calls.keys() == public_calls(client) - MADE_OR_ENDED - OF_TWINS - ASK_NOBODY
+        assert calls.keys() == public_calls(client) - MADE_OR_ENDED - ASK_NOBODY
 
 
 async def admin_scene(bootstrap: str) -> None:

@@ -26,7 +26,7 @@ class Buffer:
         self.records = self  # its encoder
         self.gate = asyncio.Event()
         self.gate.set()
-        self.has_partitioner = False
+        self._has_partitioner = False
         self.room = 10**9
         self.failure: Exception | None = None
 
@@ -35,10 +35,10 @@ class Buffer:
             raise TypeError(f"not bytes: {value!r}")
         return topic, *rest, value, len(value)
 
-    def is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
+    def _is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
         return ahead_bytes + int(record[-1]) <= self.room
 
-    async def buffer_all(
+    async def _buffer_all(
         self, records: list[tuple[Any, ...]], deliveries: list[Any]
     ) -> tuple[int, Exception | None]:
         for number, record in enumerate(records):
@@ -116,7 +116,7 @@ def test_who_sends_waits_where_the_producer_would_and_behind_what_came_before(
     before = MOST_QUEUED if full == "of records" else 3
     for _ in range(before):
         work.send(b"x")
-    work.buffer.has_partitioner = full == "for a partitioner"
+    work.buffer._has_partitioner = full == "for a partitioner"
     sent: list[Future[Any]] = []
     waiting = threading.Thread(target=lambda: sent.append(work.send(b"last")))
     waiting.start()

@@ -70,7 +70,7 @@ def test_records_of_several_topics_go_where_each_goes_alone() -> None:
             for topic in partitions
         ]
         deliveries = [asyncio.get_running_loop().create_future() for _ in records]
-        assert await producer.buffer_all(records, deliveries) == (80, None)
+        assert await producer._buffer_all(records, deliveries) == (80, None)
 
         places = await asyncio.gather(*deliveries)
         assert [(place.topic, place.partition) for place in places] == [
@@ -302,7 +302,7 @@ def test_records_with_and_without_keys_and_partitions_are_buffered_in_order() ->
             for number in range(210)
         ]
         deliveries = [asyncio.get_running_loop().create_future() for _ in records]
-        assert await producer.buffer_all(records, deliveries) == (210, None)
+        assert await producer._buffer_all(records, deliveries) == (210, None)
 
         places = await asyncio.gather(*deliveries)
         for kind, partition in (1, key_partition(b"k", 2)), (2, 1):
