@@ -7,7 +7,6 @@ with it under the new name, and nothing is written under the old one (KAFKA-5099
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -201,6 +200,8 @@ class LogDirectory(ReadableDirectory):
         A JVM broker takes the POSIX lock of `.lock`. That one does not hold between two servers of
         one process, so flock is taken too.
         """
+        import fcntl  # not on Windows, which runs no broker and imports it for the simulation
+
         fd = open_descriptor(self._path_of(LOCK_NAME), os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

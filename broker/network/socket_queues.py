@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import struct
-import termios
+from contextlib import suppress
 from typing import Protocol
+
+with suppress(ModuleNotFoundError):  # Windows runs no broker, and imports it for the simulation
+    import fcntl
+    import termios
 
 _INT = struct.Struct("i")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 DESCRIPTOR_RESERVE = 256
@@ -44,5 +43,7 @@ def memory_bytes() -> int:
 
 def open_files_limit() -> int:
     """Return how many files this process may have open; sockets count."""
+    import resource  # not on Windows, which runs no broker and imports it for the simulation
+
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft

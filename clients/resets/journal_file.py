@@ -4,12 +4,12 @@ Each line is a record, `{"key": …, "value": …}`. Commands append under a loc
 line is on the disk. The end of a line that a crash has cut off is not an entry.
 """
 
-import fcntl
 import json
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from clients.resets.journal_entry import Record
 from protocol.frozen import frozen
@@ -21,6 +21,15 @@ def journal_path(cluster_id: str | None) -> Path:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id or "unknown-cluster")
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "kgroup" / f"journal-{name}.jsonl"
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Keep other commands out until the file is closed. Windows has no such lock."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 @frozen
@@ -66,11 +75,13 @@ class JournalFile:
     async def append(self, records: Sequence[Record]) -> None:
         """Write records, and return when they are on the disk."""
         with self.path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file)
 
             # What a crash has cut off stays a line of its own.
-            if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
-                file.write(b"\n")
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
             for key, value in records:
                 content = {"key": key, "value": None if value is None else json.loads(value)}
                 file.write(json.dumps(content, separators=(",", ":")).encode() + b"\n")

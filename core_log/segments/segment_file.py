@@ -199,8 +199,11 @@ class SegmentFile:
     def reserve(self, size: int) -> None:
         """Reserve room on the disk for a file of `size` bytes. A full disk raises now."""
         if size > self.size:
-            # Unlike ftruncate this allocates blocks.
-            os.posix_fallocate(self.raw.fd, 0, size)
+            if hasattr(os, "posix_fallocate"):
+                # Unlike ftruncate this allocates blocks.
+                os.posix_fallocate(self.raw.fd, 0, size)
+            else:
+                os.ftruncate(self.raw.fd, size)  # macOS
             self._reserved = True
 
     def trim(self) -> None:

@@ -21,6 +21,8 @@ def bytecodes_of(work: Callable[[], object]) -> int:
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal number
         if event == "call":
+            # From Python 3.12 on opcodes are told only where the frame has its function already.
+            frame.f_trace = trace
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
         elif event == "opcode":
             number += 1
