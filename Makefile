@@ -33,6 +33,8 @@ product_tests = $(shell grep -rl --include='test_*.py' 'mark\.product' tests) te
   tests/groups/zookeeper/test_member.py
 
 PYTHON_NEEDED := Python 3.11 or newer is needed, with its venv. Debian: apt-get install python3 python3-venv.
+NOT_COMPILED := dist has the pure wheel alone: to compile it takes a C compiler and the headers of Python. \
+  Debian: apt-get install gcc python3-dev
 JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
   Debian: apt-get install default-jre-headless. Ubuntu: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
@@ -141,6 +143,7 @@ dist: $(VENV)/.test
 	$(BIN)/python -c 'from building.backend import build_sdist; build_sdist("dist")'
 	KGROUP_PURE=1 $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	$(if $(KGROUP_PURE),,$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .)
+	$(if $(KGROUP_PURE),,@ls dist/*-cp3*.whl >/dev/null 2>&1 || echo '$(NOT_COMPILED)')
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:

@@ -175,12 +175,16 @@ class Listener:
 
         Clients are served at once if those of the other listeners are.
         """
-        self._sockets[name] = bound
+        try:
+            # Before `listen`: accepted sockets take over the sizes.
+            _size_buffers(bound, self.config)
+            # Listen now, because a port that is only bound can be bound by other processes too.
+            bound.listen(BACKLOG)
+        except OSError:
+            bound.close()
+            raise
 
-        # Before `listen`: accepted sockets take over the sizes.
-        _size_buffers(bound, self.config)
-        # Listen now, because a port that is only bound can be bound by other processes too.
-        bound.listen(BACKLOG)
+        self._sockets[name] = bound
         if self._accept is not None:
             self._accept(name, bound)
         return int(bound.getsockname()[1])
