@@ -15,7 +15,7 @@ from clients.cluster import Cluster as ClientCluster
 from clients.errors import KgroupError
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
+from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from kgroup.testing.simulation.cluster import CLIENT
 from offsets.requests import (
     commit_request,
@@ -264,7 +264,10 @@ async def whole_log(cluster: Cluster) -> dict[tuple[int, int], bytes]:
                 fetched.raise_for_error()
                 for row in fetched.rows:
                     found[partition, row[0]] = row[3] or b""
-                if fetched.next_offset <= at:
+                if fetched.next_offset > at:
+                    at = fetched.next_offset
+                # Nothing is no end: a new leader's high watermark may be lower than the last one's,
+                # and who asks for the latest offset hears so (KIP-207).
+                elif at >= await consumer.earliest_or_latest_offset(TOPIC, partition, LATEST_TIME):
                     break
-                at = fetched.next_offset
     return found
