@@ -77,7 +77,9 @@ def check_host(host: str, hosts: frozenset[str]) -> None:
 
 def _is_known(host: str, hosts: frozenset[str]) -> bool:
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        address = urlsplit(f"//{host}")
+        address.port  # noqa: B018 — raises ValueError where it is no number
+        name = address.hostname or ""
         if name in hosts or name == "localhost":
             return True
         ip_address(name)

@@ -36,6 +36,7 @@ def test_the_token_from_this_server_may_write(headers: dict[str, str]) -> None:
         ({"host": ""}, 403, "UnknownHost"),
         ({"host": "[::1"}, 403, "UnknownHost"),
         ({"host": "127.0.0.1.evil.example.org"}, 403, "UnknownHost"),
+        ({"host": "localhost:9308, evil.example.org"}, 403, "UnknownHost"),
         ({"origin": "http://evil.example.org"}, 403, "OtherOrigin"),
         ({"origin": "http://127.0.0.1:8080"}, 403, "OtherOrigin"),
         ({"origin": "null"}, 403, "OtherOrigin"),
