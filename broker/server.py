@@ -376,7 +376,7 @@ class Broker:
             self._authorizer or acls,
             now_ns=monotonic_ns,
             large=large,
-            broker_listeners=config.protected_listeners,
+            broker_listeners=lambda: listener.quotas.limits.protected,
             short_ways=ways,
             run_ways=run_ways(ways),
         )

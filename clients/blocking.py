@@ -228,7 +228,7 @@ class BlockingProducer(Blocking):
         # (fault scale-C1).
         timeout_s = None if timeout_ms is None else timeout_ms / 1000
         await asyncio.wait(
-            [asyncio.ensure_future(self._handover.wait_until_buffered())], timeout=timeout_s
+            [asyncio.ensure_future(self._handover.wait_until_taken())], timeout=timeout_s
         )
         if timeout_ms is not None:
             timeout_ms = max(0, timeout_ms - round((now() - begun_s) * 1000))

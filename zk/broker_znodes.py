@@ -38,12 +38,12 @@ class Endpoint:
         return f"{self.listener}://{host}:{self.port}"
 
 
-def _endpoint(value: Any) -> Endpoint:
-    """Read LISTENER://host:port.
+def parse_endpoint(text: str) -> Endpoint:
+    """Read LISTENER://host:port, as Kafka's `EndPoint.createEndPoint` does. Raises ValueError.
 
     The security protocol is the listener's name, as it was before listeners had names (KIP-103).
     """
-    match = re.fullmatch(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", string(value))
+    match = re.fullmatch(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", text)
     if match is None:
         raise ValueError("must be LISTENER://host:port")
     return Endpoint(match[1], match[2], int(match[3]), security_protocol=match[1])
@@ -134,7 +134,9 @@ class BrokerId:
                     endpoint,
                     security_protocol=protocols.get(endpoint.listener, endpoint.listener),
                 )
-                for endpoint in read.take("endpoints", array(_endpoint))
+                for endpoint in read.take(
+                    "endpoints", array(lambda value: parse_endpoint(string(value)))
+                )
             )
 
         return BrokerId(

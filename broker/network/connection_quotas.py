@@ -46,13 +46,14 @@ class ConnectionLimits:
     """The limits by the settings of a broker.
 
     `listeners` has all of them; one without limits of its own has those of the broker. `overrides`
-    has those of hosts, `host:number`.
+    has those of hosts, `host:number`. `protected` has the listeners for brokers.
     """
 
     broker: Limits
     listeners: Mapping[str, Limits]
     per_ip: int = NO_LIMIT
     overrides: Sequence[str] = ()
+    protected: frozenset[str] = frozenset()
 
 
 @frozen
@@ -67,13 +68,12 @@ class ConnectionRefusal:
 class ConnectionQuotas:
     """The connections of a broker, as numbers, and its limits.
 
-    `protected` has names of listeners. `windows` and `window_ms` are quota.window.num and
+    `windows` and `window_ms` are quota.window.num and
     .window.size.seconds; nobody waits for longer than one window. `of_addresses` has the overrides
     of max.connections.per.ip.
     """
 
     limits: ConnectionLimits
-    protected: frozenset[str] = frozenset()
     windows: int = 11
     window_ms: int = 1000
     of_addresses: Mapping[str, int] = attrs.field(factory=dict)
@@ -101,7 +101,7 @@ class ConnectionQuotas:
         self._bounds = {}
         for listener, own in limits.listeners.items():
             bounds = {listener: own.creation_rate}
-            if listener not in self.protected:
+            if listener not in self.limits.protected:
                 bounds[_BROKER] = limits.broker.creation_rate
             self._bounds[listener] = [
                 (self._rates[name], bound) for name, bound in bounds.items() if bound < NO_LIMIT
@@ -119,7 +119,7 @@ class ConnectionQuotas:
             return False
         if self._by_listener[listener] >= self.limits.listeners[listener].connections:
             return False
-        return listener in self.protected or self.total < self.limits.broker.connections
+        return listener in self.limits.protected or self.total < self.limits.broker.connections
 
     def limits_rate(self, listener: str) -> bool:
         """Return whether it matters how fast connections come."""

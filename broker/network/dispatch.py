@@ -261,7 +261,7 @@ class Dispatcher:
     Without `authorizer` everything is allowed. `open_bill()` returns the bill of a request,
     by the quotas of its client; None while nobody has a quota. `now_ns` is the clock of what a
     request takes. `large` serves large requests; without it they are like others.
-    `broker_listeners` are those by which brokers come.
+    `broker_listeners` returns those by which brokers come.
     """
 
     handlers: Mapping[ApiKey, Handler]
@@ -271,7 +271,7 @@ class Dispatcher:
     open_bill: Callable[[], Bill] | None = None
     now_ns: Callable[[], int] = lambda: 0
     large: LargeWay | None = None
-    broker_listeners: Collection[str] = ()
+    broker_listeners: Callable[[], Collection[str]] = tuple
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
     run_ways: Mapping[int, RunWay] = attrs.field(factory=dict)
     trailing: TrailingBytes = attrs.field(factory=TrailingBytes)
@@ -390,7 +390,7 @@ class Dispatcher:
     def _is_brokers(self, sender: Sender | None, origin: Origin) -> bool:
         """Return whether a sender is known to be a broker: by ACLs, or else by its listener."""
         if sender is None:
-            return origin.listener in self.broker_listeners
+            return origin.listener in self.broker_listeners()
         return sender.permissions(Operation.CLUSTER_ACTION, CLUSTER.kind).allows(CLUSTER.name)
 
     def _may_be_brokers(self, sender: Sender | None, origin: Origin) -> bool:
@@ -398,7 +398,7 @@ class Dispatcher:
 
         Without ACLs, and where brokers have no listener of their own, nobody can tell.
         """
-        if sender is None and not self.broker_listeners:
+        if sender is None and not self.broker_listeners():
             return True
         # What is read for a broker has no bound (fault strangers-4, was: True).
         return self._is_brokers(sender, origin)

@@ -91,8 +91,6 @@ class ListenerConfig(Protocol):
     @property
     def connection_limits(self) -> ConnectionLimits: ...
     @property
-    def protected_listeners(self) -> frozenset[str]: ...
-    @property
     def quota_window_num(self) -> int: ...
     @property
     def quota_window_size_seconds(self) -> int: ...
@@ -149,7 +147,6 @@ class Listener:
         self.queued = QueuedBytes(limit if limit > 0 else default_queued_bytes(memory_bytes()))
         self.quotas = ConnectionQuotas(
             self.config.connection_limits,
-            self.config.protected_listeners,
             self.config.quota_window_num,
             1000 * self.config.quota_window_size_seconds,
         )
@@ -457,7 +454,7 @@ class Listener:
             # Those that are closing already come first: they make room.
             return not connection.is_closing, connection.last_active
 
-        protected = self.quotas.protected
+        protected = self.quotas.limits.protected
         candidates = [one for one in self.connections if one.listener not in protected]
         for connection in sorted(candidates, key=silence)[:excess]:
             if not connection.is_closing:

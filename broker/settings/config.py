@@ -40,6 +40,7 @@ from broker.settings.endpoints import (
     PROTOCOL_MAP,
     parse_endpoints,
     parse_protocols,
+    refuse_impossible_host,
     refuse_shared_ports,
 )
 from broker.settings.listener_settings import (
@@ -480,22 +481,27 @@ class BrokerConfig(ZooKeeperSecurity):
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The addresses to listen on."""
         # Without listeners: the older settings' host and port.
-        listeners = self.listeners or f"PLAINTEXT://{self.host_name}:{self.port}"
+        # An empty value is no default (fault strangers-141, was: self.listeners or None).
+        listeners = self.listeners
+        if listeners is None:
+            listeners = f"PLAINTEXT://{self.host_name}:{self.port}"
         return parse_endpoints("listeners", listeners, self.listener_security_protocol_map)
 
     @property
     def advertised(self) -> tuple[Endpoint, ...]:
         """The addresses for other brokers and clients; host "" and port 0: as listened on."""
         protocols = self.listener_security_protocol_map
-        if self.advertised_listeners:
+        if self.advertised_listeners is not None:
             return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
 
         # Without advertised.listeners: as listened on, under the older settings' host and port.
+        host = self.advertised_host_name
+        if host:
+            refuse_impossible_host("advertised.host.name", host)
         return tuple(
             attrs.evolve(
                 endpoint,
-                host=self.advertised_host_name
-                or ("" if endpoint.host in ANY_ADDRESS else endpoint.host),
+                host=host or ("" if endpoint.host in ANY_ADDRESS else endpoint.host),
                 port=endpoint.port if self.advertised_port is None else self.advertised_port,
             )
             for endpoint in self.endpoints
@@ -540,6 +546,8 @@ class BrokerConfig(ZooKeeperSecurity):
             },
             self.max_connections_per_ip,
             self.max_connections_per_ip_overrides,
+            # Others come and go while the broker runs (fault strangers-140, was: frozenset()).
+            protected=self.protected_listeners,
         )
 
     def protocol_of(self, listener: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import attrs
+
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError
-from zk.znodes import Endpoint
+from zk.broker_znodes import Endpoint, parse_endpoint
 
 MAX_PORT = 65535
 ANY_ADDRESS = ("0.0.0.0", "::")
@@ -33,6 +35,14 @@ def parse_endpoints(setting_name: str, text: str, protocol_map: str) -> tuple[En
     if len(set(names)) < len(names):
         raise SettingError(setting_name, f"{text!r} has a listener name twice")
     return endpoints
+
+
+def refuse_impossible_host(setting_name: str, host: str) -> None:
+    """Raise SettingError for a host that nobody can read in a registration."""
+    try:
+        parse_endpoint(f"PLAINTEXT://{host}:0")
+    except ValueError:
+        raise SettingError(setting_name, f"{host!r} is not a host") from None
 
 
 def refuse_shared_ports(setting_name: str, endpoints: Sequence[Endpoint]) -> None:
@@ -68,14 +78,17 @@ def parse_protocols(protocol_map: str) -> Mapping[str, str]:
 
 
 def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
-    listener, separator, address = text.strip().partition("://")
-    # The last colon: an IPv6 address has others, within brackets.
-    host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
-        raise SettingError(setting_name, f"{text!r} is not of the form LISTENER://host:port")
+    reason = f"{text!r} is not of the form LISTENER://host:port"
+    try:
+        # By the rule of those who read the registration.
+        endpoint = parse_endpoint(text.strip())
+    except ValueError:
+        raise SettingError(setting_name, reason) from None
+    if not 0 <= endpoint.port <= MAX_PORT:
+        raise SettingError(setting_name, reason)
 
-    listener = listener.upper()
+    listener = endpoint.listener.upper()
     protocol = protocols.get(listener)
     if protocol is None:
         raise SettingError(setting_name, f"listener {listener} has no protocol in {PROTOCOL_MAP}")
-    return Endpoint(listener, host.strip("[]"), int(port), protocol)
+    return attrs.evolve(endpoint, listener=listener, security_protocol=protocol)

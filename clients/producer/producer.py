@@ -274,11 +274,16 @@ class Producer:
         return future
 
     async def _buffer_all(
-        self, records: Sequence[EncodedRecord], deliveries: Deliveries
+        self,
+        records: Sequence[EncodedRecord],
+        deliveries: Deliveries,
+        *,
+        waits_for_partitions: bool = True,
     ) -> tuple[int, Exception | None]:
         """Buffer records up to the first that cannot be; return their number, and its error.
 
-        `deliveries` take the results as asyncio futures do.
+        `deliveries` take the results as asyncio futures do. Unless it `waits_for_partitions`, one
+        whose partition is not known ends it without an error.
         """
         self._own_loop.check()
         accumulator = self._accumulator
@@ -287,6 +292,8 @@ class Producer:
         try:
             while number < len(records):
                 topic, partition = records[number][:2]
+                if not waits_for_partitions and not self._knows_partition(records[number]):
+                    return number, None
                 num_partitions = await self._wait_until_ready(records[number])
                 number = self._join(records, num_partitions, deliveries, number)
                 opens_batch = False
@@ -318,19 +325,20 @@ class Producer:
 
     def _is_ready_for(self, record: EncodedRecord, ahead_bytes: int = 0) -> bool:
         """Return whether a record would be buffered at once, behind `ahead_bytes` of others."""
-        topic = record[0]
-        partition = record[1]
-        size = record[-1]
-        num_partitions = len(self._cluster.view.topics.get(topic, ()))
         buffered_bytes = self._accumulator.buffered_bytes + ahead_bytes
         return (
-            num_partitions > 0
-            and (partition is None or 0 <= partition < num_partitions)
-            and buffered_bytes + size <= self.config.buffer_memory
+            self._knows_partition(record)
+            and buffered_bytes + record[-1] <= self.config.buffer_memory
             and not self._room.locked()
             and self._runner is not None
             and self._accumulator.is_open
         )
+
+    def _knows_partition(self, record: EncodedRecord) -> bool:
+        """Return whether the topic of a record is known, and has its partition if that is given."""
+        num_partitions = len(self._cluster.view.topics.get(record[0], ()))
+        partition = record[1]
+        return num_partitions > 0 and (partition is None or 0 <= partition < num_partitions)
 
     async def _buffer_record(
         self, record: EncodedRecord, delivery: Delivery | None = None

@@ -21,6 +21,7 @@ from clients.serializers import bytes_decoder
 from clients.shared_close import SharedClose
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
+from tests.stage.waiting import block_until
 from zk.memory import MemoryZooKeeper
 from zk.znodes import TopicAssignment
 
@@ -486,14 +487,19 @@ def test_a_close_that_is_interrupted_ends_the_loop_when_it_is_done() -> None:
     assert slow._original.ended
 
 
+def is_waiting(producer: Any) -> bool:
+    """Whether a thread waits until its record is buffered."""
+    tasks = asyncio.all_tasks(producer._loop._loop)
+    return any("Handover._buffer_behind" in repr(task.get_coro()) for task in tasks)
+
+
 @pytest.mark.fault("scale-C1")
 def test_a_close_with_a_time_does_not_wait_for_room_in_the_buffer() -> None:
     # No broker: a record waits for the metadata of its topic, for max.block.ms.
     producer = Producer({"bootstrap.servers": "localhost:1", "max.block.ms": 5000})
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(producer.send, "t", b"x")
-        while not producer._handover._queue and not sending.done():
-            pass
+        block_until(lambda: is_waiting(producer), "the call waits")
         producer.close(timeout_ms=0)
         with pytest.raises(ProducerClosed):
             sending.result(PATIENCE_S)

@@ -144,10 +144,14 @@ async def test_listener_with_tls_is_added_with_its_stores(tmp_path: Path) -> Non
         await connection.close()
 
 
+@pytest.mark.fault("strangers-141")
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
         ({"listeners": "OTHER"}, "is not of the form"),
+        ({"listeners": ""}, "names no listener"),
+        ({"advertised.listeners": ""}, "names no listener"),
+        ({"advertised.listeners": "PLAINTEXT://ho st:1"}, "is not of the form"),
         ({"listeners": "OTHER://127.0.0.1:0", **PLAIN_MAP}, "PLAINTEXT is not among"),
         ({"advertised.listeners": "OTHER://h:1", **PLAIN_MAP}, "OTHER is not among listeners"),
         ({MAP: "PLAINTEXT:SSL"}, "cannot be updated for existing listener PLAINTEXT"),

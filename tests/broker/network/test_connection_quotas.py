@@ -28,12 +28,12 @@ def quotas(
     of_addresses: dict[str, int] | None = None,
 ) -> ConnectionQuotas:
     listeners = {CLIENT: client or broker, INTERNAL: internal or broker}
-    limits = ConnectionLimits(broker, listeners)
+    limits = ConnectionLimits(
+        broker, listeners, protected=frozenset({INTERNAL} if protected else ())
+    )
     if per_ip is not None:
         limits = attrs.evolve(limits, per_ip=per_ip)
-    return ConnectionQuotas(
-        limits, frozenset({INTERNAL} if protected else ()), of_addresses=of_addresses or {}
-    )
+    return ConnectionQuotas(limits, of_addresses=of_addresses or {})
 
 
 def fill(made: ConnectionQuotas, listener: str, number: int, address: str = HERE) -> None:

@@ -396,7 +396,7 @@ def test_a_sender_without_cluster_action_does_not_pass_for_a_broker(key: ApiKey)
 
     def is_from_broker(authorizer: AskingAuthorizer | None, *listeners: str) -> bool:
         handlers: dict[ApiKey, Handler] = {key: lambda request, context: NO_RESPONSE}
-        options: dict[str, Any] = {"authorizer": authorizer, "broker_listeners": listeners}
+        options: dict[str, Any] = {"authorizer": authorizer, "broker_listeners": lambda: listeners}
         return dispatcher(handlers, **options).dispatch(data, ORIGIN).is_from_broker
 
     # Without ACLs the listener tells, if there is one for brokers alone.
@@ -451,7 +451,7 @@ def test_requests_of_brokers_are_told_by_their_first_bytes() -> None:
         assert believing.is_from_broker(data[:20], ORIGIN)
         assert not believing.is_from_broker(data[:9], ORIGIN)
         assert not dispatcher({}, authorizer=REFUSING).is_from_broker(data, ORIGIN)
-        assert not dispatcher({}, broker_listeners={"B"}).is_from_broker(data, ORIGIN)
+        assert not dispatcher({}, broker_listeners=lambda: {"B"}).is_from_broker(data, ORIGIN)
         acting = allowing((Operation.CLUSTER_ACTION, CLUSTER))
         assert dispatcher({}, authorizer=acting).is_from_broker(data, ORIGIN)
     assert not believing.is_from_broker(fetch(-1), ORIGIN)

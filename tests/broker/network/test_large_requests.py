@@ -88,7 +88,7 @@ class Stage:
             lambda: 45,
             self.authorizer,
             large=self.large,
-            broker_listeners={BROKERS.listener},
+            broker_listeners=lambda: {BROKERS.listener},
         )
 
     @property

@@ -8,6 +8,7 @@ from broker.settings.endpoints import (
     EACH_TO_ITSELF,
     parse_endpoints,
     parse_protocols,
+    refuse_impossible_host,
     refuse_shared_ports,
 )
 from protocol.settings import SettingError
@@ -38,6 +39,7 @@ def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpo
     assert list(parsed(text)) == expected
 
 
+@pytest.mark.fault("strangers-139", needs_no_remedy="the rule is that of the readers")
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -46,6 +48,12 @@ def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpo
         ("PLAINTEXT://host", "not of the form"),
         ("PLAINTEXT://host:x", "not of the form"),
         ("PLAINTEXT://host:65536", "not of the form"),
+        ("PLAINTEXT://host:-1", "not of the form"),
+        ("PLAINTEXT://ho st:9092", "not of the form"),
+        ("PLAINTEXT:// host:9092", "not of the form"),
+        ("PLAINTEXT://ho/st:9092", "not of the form"),
+        ("PLAINTEXT://hé:9092", "not of the form"),
+        ("PLAINTEXT://a\x1bb:9092", "not of the form"),
         ("PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
         ("STRANGE://a:1", "has no protocol in listener.security.protocol.map"),
     ],
@@ -54,6 +62,14 @@ def test_what_cannot_be_served_is_refused_by_the_name_of_the_setting(text: str, 
     with pytest.raises(SettingError, match=why) as refused:
         parsed(text)
     assert "listeners" in str(refused.value)
+
+
+@pytest.mark.fault("strangers-139", needs_no_remedy="the rule is that of the readers")
+def test_a_host_of_an_older_setting_must_be_one_too() -> None:
+    refuse_impossible_host("advertised.host.name", "broker-1.example.org")
+    refuse_impossible_host("advertised.host.name", "::1")
+    with pytest.raises(SettingError, match="'ho st' is not a host"):
+        refuse_impossible_host("advertised.host.name", "ho st")
 
 
 def test_a_name_that_is_no_protocol_is_mapped_to_one() -> None:

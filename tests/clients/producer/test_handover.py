@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from clients.errors import ProducerClosed
+from clients.errors import DeadlineExceeded, ProducerClosed
 from clients.loop_thread import LoopThread
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.handover import MOST_QUEUED, Handover
@@ -27,6 +27,7 @@ class Buffer:
         self.gate = asyncio.Event()
         self.gate.set()
         self._has_partitioner = False
+        self.gone: dict[str, asyncio.Event] = {}
         self.room = 10**9
         self.failure: Exception | None = None
 
@@ -36,12 +37,26 @@ class Buffer:
         return topic, *rest, value, len(value)
 
     def _is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
-        return ahead_bytes + int(record[-1]) <= self.room
+        return ahead_bytes + int(record[-1]) <= self.room and record[0] not in self.gone
+
+    async def _buffer_record(self, record: tuple[Any, ...], delivery: Any) -> Any:
+        _, error = await self._buffer_all([record], [delivery])
+        if error is not None:
+            raise error
+        return delivery
 
     async def _buffer_all(
-        self, records: list[tuple[Any, ...]], deliveries: list[Any]
+        self,
+        records: list[tuple[Any, ...]],
+        deliveries: list[Any],
+        *,
+        waits_for_partitions: bool = True,
     ) -> tuple[int, Exception | None]:
         for number, record in enumerate(records):
+            if record[0] in self.gone:
+                if not waits_for_partitions:
+                    return number, None
+                await self.gone[record[0]].wait()
             await self.gate.wait()
             if self.failure:
                 return number, self.failure
@@ -59,8 +74,8 @@ class Scene:
     async def _make(self) -> Buffer:
         return Buffer()
 
-    def send(self, value: Any) -> "Future[Any]":
-        return self.handover.send("t", value, None, None, (), None)
+    def send(self, value: Any, topic: str = "t") -> "Future[Any]":
+        return self.handover.send(topic, value, None, None, (), None)
 
     def on_the_loop(self, function: Any) -> None:
         async def call() -> None:
@@ -126,6 +141,60 @@ def test_who_sends_waits_where_the_producer_would_and_behind_what_came_before(
     assert work.buffer.taken[-1] == b"last"
 
 
+@pytest.mark.fault("strangers-138")
+def test_who_waits_for_a_topic_keeps_nobody_else_waiting(work: Scene) -> None:
+    there = work.buffer.gone["late"] = asyncio.Event()
+    sent: list[Future[Any]] = []
+    waiting = threading.Thread(target=lambda: sent.append(work.send(b"last", "late")))
+    waiting.start()
+    work.wait_until_buffered()
+    assert [work.send(b"%d" % i).result(PATIENCE_S) for i in range(100)] == [*range(1, 101)]
+    assert waiting.is_alive()
+    work.on_the_loop(there.set)
+    waiting.join(PATIENCE_S)
+    assert sent[0].result(PATIENCE_S) == 101
+
+
+@pytest.mark.fault("strangers-138")
+def test_records_whose_topic_is_gone_when_they_are_taken_wait_in_a_line_of_their_own(
+    work: Scene,
+) -> None:
+    work.on_the_loop(work.buffer.gate.clear)
+    work.send(b"first")
+    gone = [work.send(b"gone %d" % i, "gone") for i in range(3)]
+    kept = [work.send(b"kept %d" % i) for i in range(3)]
+    there = asyncio.Event()
+    work.on_the_loop(lambda: work.buffer.gone.update(gone=there))
+    work.on_the_loop(work.buffer.gate.set)
+    for delivery in kept:
+        delivery.result(PATIENCE_S)
+    assert not any(delivery.done() for delivery in gone)
+
+    # Those of a thread keep their order, also one that comes when the topic is there again.
+    flushed = work.loop.start(work.handover.wait_until_buffered())
+    work.on_the_loop(there.set)
+    work.on_the_loop(work.buffer.gone.clear)
+    assert work.send(b"gone 3", "gone").result(PATIENCE_S) == 8
+    flushed.result(PATIENCE_S)
+    assert work.buffer.taken[-4:] == [b"gone %d" % i for i in range(4)]
+
+
+@pytest.mark.fault("strangers-138")
+def test_those_who_have_waited_as_long_for_a_topic_fail_together(work: Scene) -> None:
+    work.on_the_loop(work.buffer.gate.clear)
+    work.send(b"first")
+    gone = [work.send(b"gone %d" % i, "gone") for i in range(3)]
+    there = asyncio.Event()
+    work.on_the_loop(lambda: work.buffer.gone.update(gone=there))
+    work.on_the_loop(work.buffer.gate.set)
+    work.loop.call(work.handover.wait_until_taken())
+    work.buffer.failure = DeadlineExceeded("too late")
+    work.on_the_loop(there.set)
+    for delivery in gone:
+        with pytest.raises(DeadlineExceeded):
+            delivery.result(PATIENCE_S)
+
+
 def test_what_can_be_told_at_once_is_raised_by_the_call(work: Scene) -> None:
     with pytest.raises(TypeError, match="not bytes: 5"):
         work.send(5)
@@ -141,7 +210,9 @@ def test_what_fails_of_a_record_that_was_queued_is_in_its_future(work: Scene) ->
         work.send(b"x").result(PATIENCE_S)
 
 
-def test_what_a_loop_that_ends_has_not_taken_fails(work: Scene) -> None:
+def test_what_a_loop_that_ends_has_not_taken_fails_and_is_counted(
+    work: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     work.on_the_loop(work.buffer.gate.clear)
     deliveries = [work.send(b"x") for _ in range(10)]
     work.loop.stop()
@@ -149,6 +220,7 @@ def test_what_a_loop_that_ends_has_not_taken_fails(work: Scene) -> None:
     for delivery in deliveries:
         with pytest.raises(ProducerClosed):
             delivery.result(PATIENCE_S)
+    assert caplog.messages == ["10 records were not sent when the producer closed"]
     with pytest.raises(ProducerClosed):
         work.send(b"x")
 
