@@ -58,11 +58,11 @@ class Registration:
 
         # Create the node, or find out whose node is in the way.
         path = BrokerId.path(self.broker_id)
-        data = self.broker.encode()
         deadline = None
         while True:
             try:
-                await self._ask(lambda: self.zk.create(path, data, ephemeral=True))
+                # Its addresses may change while a predecessor is waited for.
+                await self._ask(lambda: self.zk.create(path, self.broker.encode(), ephemeral=True))
             except NodeExists:
                 existing = await self._read_broker(path)
 

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 REFUSALS_AGAIN_S = 10.0
 """Time between two lines on connections that are refused for a lack of files."""
+LAST_RESPONSES_S = 1.0
+"""Time in which the clients of a listener that was shut get their last responses."""
 BACKLOG = 512
 """Connections that may wait to be accepted."""
 CLOSED_A_TURN = 32
@@ -187,10 +189,17 @@ class Listener:
         return int(bound.getsockname()[1])
 
     def shut(self, name: str) -> None:
-        """Close the port of a listener and all its connections."""
+        """Close the port of a listener, and all its connections soon after."""
         self.release(name)
-        for connection in [one for one in self.connections if one.listener == name]:
-            connection.close()
+        connections = [one for one in self.connections if one.listener == name]
+
+        def close_them() -> None:
+            for connection in connections:
+                connection.close()
+
+        # Who has it shut may have asked by it (fault strangers-142, was: 0).
+        delay_s = LAST_RESPONSES_S
+        asyncio.get_running_loop().call_later(delay_s, close_them)
 
     def release(self, name: str) -> None:
         """Close the port of a listener, and none of its connections."""

@@ -118,6 +118,9 @@ class RecordEncoder:
 
 
 def _check_time(timestamp_ms: int) -> None:
+    # A float would fail in the batch, where nobody waits for it (fault strangers-143).
+    if not hasattr(timestamp_ms, "__index__"):
+        raise TypeError(f"timestamp_ms {timestamp_ms!r} must be an int, of milliseconds")
     if not 0 <= timestamp_ms < 1 << 63:
         raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
 

@@ -107,6 +107,22 @@ async def test_dead_predecessor_at_the_same_address_is_outlived(
 
 
 @in_virtual_time
+async def test_addresses_that_change_while_a_predecessor_is_outlived_are_registered(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    killed, restarted = await session_of(zookeeper), await session_of(zookeeper)
+    await broker(killed).register()
+    registration = broker(restarted)
+    registering = asyncio.create_task(registration.register())
+    await asyncio.sleep(TIMEOUT_MS / 1000)
+    moved = Endpoint("PLAINTEXT", "host", 9192)
+    await registration.advertise((moved,))
+    zookeeper.expire(killed)
+    await registering
+    assert BrokerId.decode((await restarted.get(PATH))[0]).endpoints == (moved,)
+
+
+@in_virtual_time
 async def test_predecessor_that_does_not_go_is_named(zookeeper: MemoryZooKeeper) -> None:
     await broker(await session_of(zookeeper)).register()
     with pytest.raises(AlreadyRegistered, match=r"broker id 1 .*host:9092"):

@@ -82,12 +82,26 @@ async def test_listener_that_is_shut_closes_its_connections_and_no_others(tmp_pa
         lost = await Connection.open("127.0.0.1", port)
         assert await change(admin, listeners=None) == ""
         await until(lambda: "OTHER" not in ports(site), "registered without it")
-        with pytest.raises(ConnectionFailed):
-            await lost.call(MetadataRequest(topics=[]))
+        await until(lambda: lost.closed, "its connections are closed")
         await lost.close()
         with pytest.raises(ConnectionFailed):
             await Connection.open("127.0.0.1", port)
         assert (await kept.call(MetadataRequest(topics=[]))).brokers
+
+
+@pytest.mark.fault("strangers-142")
+async def test_clients_of_a_listener_that_is_shut_get_their_last_responses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has it shut may have asked by it."""
+    monkeypatch.setattr("broker.network.listener.LAST_RESPONSES_S", 600.0)
+    site = Site(tmp_path)
+    async with site.running() as broker, administered(broker) as admin:
+        last = await Connection.open("127.0.0.1", await open_other(admin, site))
+        assert await change(admin, listeners=None) == ""
+        await until(lambda: "OTHER" not in ports(site), "registered without it")
+        assert (await last.call(MetadataRequest(topics=[]))).cluster_id
+        await last.close()
 
 
 async def test_advertised_address_changes_and_stays_after_a_restart(tmp_path: Path) -> None:

@@ -368,6 +368,18 @@ def test_negative_partition_or_timestamp_is_refused(wrong: dict[str, Any]) -> No
     with_producer(scenario)
 
 
+@pytest.mark.fault("strangers-143")
+def test_a_time_that_is_no_int_is_refused_by_the_call() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        wrong: Any = 1_700_000_000_000.5
+        with pytest.raises(TypeError, match=r"timestamp_ms 1700000000000\.5 must be an int"):
+            await producer.send("t", b"", timestamp_ms=wrong)
+        with pytest.raises(TypeError, match="must be an int"):
+            await producer.send_many("t", [b""], timestamp_ms=wrong)
+
+    with_producer(scenario)
+
+
 @pytest.mark.parametrize(("key", "error"), [("\ud800", ValueError), (b"h", TypeError)])
 def test_header_key_without_an_utf8_form_is_refused_by_name(
     key: Any, error: type[Exception]
