@@ -675,7 +675,7 @@ class Admin:
         partition_list = None if partitions is None else list(partitions)
         request = fetch_offsets_request(group_id, partition_list, require_stable=require_stable)
         read = partial(group_responses.committed_offsets, group_id, partition_list)
-        return await self._calls.coordinator(group_id, request, read)
+        return await self._calls.coordinator(group_id, lambda: request, read)
 
     async def offsets_of_each_group(
         self, group_ids: Iterable[str]
@@ -694,10 +694,10 @@ class Admin:
         Raises BrokerError with the partition in its text; UNKNOWN_MEMBER_ID if the group has
         members. Raises TypeError and ValueError for impossible offsets.
         """
-        check_offsets(offsets)
-        request = commit_request(group_id, offsets)
-        read = partial(group_responses.all_committed, group_id, offsets)
-        await self._calls.coordinator(group_id, request, read)
+        verdicts = await self.alter_group_offsets(group_id, offsets)
+        for error in verdicts.values():
+            if error is not None:
+                raise error
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -709,17 +709,21 @@ class Admin:
         not respond, and TypeError and ValueError for impossible offsets.
         """
         check_offsets(offsets)
-        request = commit_request(group_id, offsets)
         verdicts: dict[TopicPartition, ApiError | None] = {}
+        left = dict(offsets)
 
         def read(response: Any) -> None:
-            verdicts.update(group_responses.commit_verdicts(group_id, offsets, response))
-            for error in verdicts.values():
-                if error is not None and error.code.retriable:
-                    raise error
+            nonlocal left
+            found = group_responses.commit_verdicts(group_id, left, response)
+            verdicts.update(found)
+            passing = {p: e for p, e in found.items() if e is not None and e.code.retriable}
+            # Not over what others commit meanwhile (fault strangers-144, was: left).
+            left = {partition: left[partition] for partition in passing}
+            for error in passing.values():
+                raise error
 
         try:
-            await self._calls.coordinator(group_id, request, read)
+            await self._calls.coordinator(group_id, lambda: commit_request(group_id, left), read)
         except DeadlineExceeded:
             # All other errors that may pass are the coordinator's.
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -772,7 +776,7 @@ class Admin:
         )
         read = partial(group_responses.members_removed, group_id, leaving)
         # Before version 3 a request names one member, and gives no reason.
-        return await self._calls.coordinator(group_id, request, read, since=3)
+        return await self._calls.coordinator(group_id, lambda: request, read, since=3)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

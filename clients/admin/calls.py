@@ -190,15 +190,20 @@ class AdminCalls:
         return {resource: result for part in parts for resource, result in part.items()}
 
     async def coordinator(
-        self, group_id: str, request: Any, read: Callable[[Any], T], *, since: int = 0
+        self,
+        group_id: str,
+        make_request: Callable[[], Any],
+        read: Callable[[Any], T],
+        *,
+        since: int = 0,
     ) -> T:
         """Call a group's coordinator, or the next one after it has moved.
 
-        `since` is as for `controller`.
+        `make_request` makes the request of each try. `since` is as for `controller`.
         """
 
         async def ask() -> T:
-            return await self._coordinator_once(group_id, request, read, since)
+            return await self._coordinator_once(group_id, make_request(), read, since)
 
         return await self.cluster.retrying(ask, f"group {group_id}")
 

@@ -131,19 +131,6 @@ def committed_offsets(
     }
 
 
-def all_committed(
-    group_id: str, partitions: Collection[TopicPartition], response: OffsetCommitResponse
-) -> None:
-    """Raise BrokerError for the first partition that was not committed."""
-    results = commit_results(response)
-    for partition in partitions:
-        what = f"commit of group {group_id} for {partition}"
-        if partition not in results:
-            raise left_out(what)
-
-        raise_for(ApiKey.OFFSET_COMMIT, results[partition], what)
-
-
 def commit_verdicts(
     group_id: str, partitions: Collection[TopicPartition], response: OffsetCommitResponse
 ) -> Verdicts[TopicPartition]:

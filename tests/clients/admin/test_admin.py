@@ -380,6 +380,30 @@ def test_commit_for_a_group_follows_its_coordinator_and_raises_what_it_refuses()
     with_admin(scenario)
 
 
+@pytest.mark.fault("strangers-144")
+def test_what_is_committed_is_not_committed_again_with_what_is_not() -> None:
+    """It went over what others had committed meanwhile, ten times a second."""
+
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+        asked: list[list[int]] = []
+
+        def answer(request: offset_commit.OffsetCommitRequest) -> Any:
+            response = offset_commit.error_response(request, ErrorCode.NONE)
+            (topic,) = response.topics
+            asked.append([partition.partition_index for partition in topic.partitions])
+            for partition in topic.partitions:
+                if partition.partition_index == P1.partition:
+                    partition.error_code = unknown.pop(0)
+            return response
+
+        broker_1.answers[ApiKey.OFFSET_COMMIT] = answer
+        await admin.commit_group_offsets("g", dict.fromkeys((P0, P1), OffsetAndMetadata(5)))
+        assert asked == [[P0.partition, P1.partition], [P1.partition]]
+
+    with_admin(scenario)
+
+
 def test_groups_are_deleted_one_by_one_and_each_has_its_own_verdict() -> None:
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         codes = {"g": ErrorCode.NONE, "full": ErrorCode.NON_EMPTY_GROUP}
