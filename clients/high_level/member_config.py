@@ -73,6 +73,15 @@ class MemberConfig(StreamsConfig):
         validator=one_of("coordinator"),
         doc="Where the group's members register",
     )
+    # No names of znodes here: whatever brokers take (fault strangers-146).
+    group_id: str = setting(
+        "group.id",
+        validator=lambda value: None if value else "may not be empty",
+        doc="The group to consume in",
+    )
+    client_id: str | None = setting(
+        "client.id", None, doc="Name for brokers' logs; default group.id"
+    )
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers", aliases=("metadata.broker.list",), doc="Brokers to connect to first"
     )

@@ -21,7 +21,7 @@ from clients.command_line.output import (
 from clients.command_line.sessions import Sessions, connected
 from clients.command_line.topic_scope import TopicScope
 from clients.errors import BrokerError, KgroupError, from_zookeeper
-from clients.kgroup.delete import check_names
+from clients.kgroup.delete import check_names, without_impossible_zookeeper
 from clients.kgroup.scope import Scope
 from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
@@ -83,7 +83,9 @@ def command(
     group_id = group if name is None else name
     assert group_id is not None
     # Checked before anything is deleted: a name is part of a path in ZooKeeper.
-    check_names(target, [group_id, *(scope.topic for scope in topics)])
+    check_names(target, [scope.topic for scope in topics])
+    # (fault strangers-145, was: check_names(target, [group_id])).
+    target = without_impossible_zookeeper(target, [group_id])
     show(asyncio.run(delete_offsets_of(target, group_id, topics)), output)
 
 

@@ -30,7 +30,7 @@ from clients.command_line.sessions import Sessions, connected
 from clients.command_line.topic_scope import TopicScope
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
-from clients.kgroup.delete import check_names
+from clients.kgroup.delete import without_impossible_zookeeper
 from clients.kgroup.offsets import Time
 from clients.kgroup.scope import Scope
 from clients.kgroup.stdin_lines import standard_input
@@ -231,7 +231,7 @@ def command(
         raise click.UsageError("name at least one group, or use --all-groups, and not both")
     if dry_run and execute:
         raise click.UsageError("give one of --dry-run and --execute")
-    check_names(target, group_ids)
+    target = without_impossible_zookeeper(target, group_ids)
 
     position = position_of(from_file is not None, **wanted)
     if from_file is None and bool(topics) == all_topics:

@@ -84,6 +84,16 @@ def test_setting_without_a_meaning_is_refused_by_name(name: str, value: str, mes
         load_member_config({**LEAST, name: value})
 
 
+@pytest.mark.fault("strangers-146")
+def test_ids_are_whatever_brokers_take() -> None:
+    """Stock clients have such groups: there is no node to name."""
+    odd = 'live, \U0001f600/"x"'
+    config, _ = load_member_config({**LEAST, "group.id": odd, "client.id": odd})
+    assert (config.group_id, config.client_id) == (odd, odd)
+    with pytest.raises(SettingError, match=r"group\.id.*may not be empty"):
+        load_member_config({**LEAST, "group.id": ""})
+
+
 @pytest.mark.parametrize("missing", ["bootstrap.servers", "group.id"])
 def test_setting_that_is_needed_is_named(missing: str) -> None:
     settings: dict[str, Any] = {name: value for name, value in LEAST.items() if name != missing}

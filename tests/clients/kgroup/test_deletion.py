@@ -125,6 +125,26 @@ def test_all_groups_are_deleted_but_those_with_members_whatever_their_names(tmp_
     ]
 
 
+@pytest.mark.fault("strangers-145")
+@pytest.mark.parametrize("words", [["delete"], ["delete-offsets", "--topic", TOPIC]], ids=" ".join)
+def test_group_that_zookeeper_cannot_have_is_looked_for_at_its_coordinator(
+    cluster: DevCluster, words: list[str]
+) -> None:
+    """The address of ZooKeeper may be that of the environment, which nobody leaves out."""
+    name = f"a/{uuid.uuid4().hex}"
+
+    async def commit() -> None:
+        async with Admin(cluster.address("bootstrap")) as admin:
+            await admin.commit_group_offsets(name, {P0: OffsetAndMetadata(5)})
+
+    asyncio.run(commit())
+    both = cluster.run("kgroup", words[0], name, "other", *words[1:])
+    assert both.returncode == 2
+    command, *options = words
+    assert cluster.run("kgroup", command, name, *options).returncode == 0
+    assert list_committed(cluster, name) == []
+
+
 def test_group_of_one_store_alone_is_deleted_there_and_others_go_on(
     cluster: DevCluster, group: str
 ) -> None:
