@@ -187,7 +187,11 @@ class BlockingProducer(Blocking):
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> Any:
-        """Send as the original does. Later failures of the record are in its future."""
+        """Buffer a record and return the future of its delivery; for ProducerData a list of them.
+
+        Waits only for the topic's metadata and for room in the buffer, `max.block.ms` in all.
+        Raises as `kgroup.Producer.send`; later failures of the record are in its future.
+        """
         self._loop.refuse_own_thread()
 
         record = (topic, value, key, partition, headers, timestamp_ms)
@@ -456,8 +460,9 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
         return classmethod(make)
 
+    Twin.__init__ = wraps(vars(original)["__init__"])(Twin.__init__)  # type: ignore[method-assign]
     Twin.__name__ = Twin.__qualname__ = original.__name__
-    Twin.__doc__ = f"Blocking twin of {original.__module__}.{original.__qualname__}."
+    Twin.__doc__ = f"A blocking `kgroup.{original.__name__}`, which says more."
 
     # Methods of its own, which `help` and completion find.
     for name, attribute in inspect.getmembers(original):

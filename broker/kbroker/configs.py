@@ -146,7 +146,10 @@ def choose_resource(
         resources.append(ConfigResource.broker_defaults())
 
     if len(resources) != 1:
-        raise click.UsageError("say whose settings: --topic, --broker or --broker-defaults")
+        one_of = "--topic, --broker or --broker-defaults"
+        raise click.UsageError(
+            f"give only one of {one_of}" if resources else f"say whose settings: {one_of}"
+        )
     return resources[0]
 
 
@@ -274,7 +277,8 @@ class Settings(click.ParamType):  # type: ignore[type-arg]
         pieces = list(_split_pieces(str(value)))
         for piece in pieces:
             if not piece.partition("=")[0].strip() or "=" not in piece:
-                self.fail(f"{piece!r} is not key=value", param, ctx)
+                hint = "; a value with commas is written in brackets, as in a=[b,c]"
+                self.fail(f"{piece!r} is not key=value{hint}", param, ctx)
 
         pairs = (piece.partition("=") for piece in pieces)
         return tuple((key.strip(), _strip_brackets(text.strip())) for key, _, text in pairs)

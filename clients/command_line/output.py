@@ -295,7 +295,7 @@ def print_coloured(
 def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
     """Return CSV (RFC 4180) with a header of keys and empty fields for None.
 
-    Names are those of the table; JSON has them as they are.
+    Truth values and lists are as in JSON. Names are those of the table; JSON has them as they are.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -305,7 +305,9 @@ def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> s
 
 
 def _csv_field(value: object) -> str:
-    return "" if value is None else plain(value)
+    if value is None:
+        return ""
+    return plain(json_text(value) if isinstance(value, bool | list | tuple) else value)
 
 
 def envelope(listing: Listing) -> str:

@@ -69,6 +69,7 @@ from offsets.requests import Committer
 from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.printable import one_line
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 
@@ -231,7 +232,7 @@ class GroupCoordinator:
         if led.shard.offsets.count_of(group_id) > DELETED_AT_ONCE:
             return self._delete_in_slices(led, group_id, None)
         pending = self.runtime.submit(led, DeleteGroup(self.next_request_id(), group_id))
-        self._log_removed(led, pending.written, f"of group {group_id}, which is deleted")
+        self._log_removed(led, pending.written, f"of group {one_line(group_id)}, which is deleted")
         return pending
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending:

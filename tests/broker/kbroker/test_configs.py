@@ -63,7 +63,7 @@ def test_settings_belong_to_whom_the_options_name(
     ("options", "message"),
     [
         ({}, "say whose settings"),
-        ({"topic": "t", "broker": 1}, "say whose settings"),
+        ({"topic": "t", "broker": 1}, "give only one of --topic"),
         ({"entity_type": "topics"}, "say whose settings"),
         ({"entity_type": "brokers", "entity_name": "x"}, "'x' is not a broker id"),
         ({"client": "c"}, "kbroker quotas --help"),

@@ -56,9 +56,10 @@ def test_json_keeps_what_a_terminal_shows() -> None:
 
 @pytest.mark.fault("security-12")
 def test_csv_has_the_names_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    field = '"' + json_text([EVIL]).replace('"', '""') + '"'
     with pytest.raises(click.exceptions.Exit):
         show(listing(), "csv")
-    assert capsys.readouterr().out.splitlines() == ["group,late", f"{SAFE},{[EVIL]!s}"]
+    assert capsys.readouterr().out.splitlines() == ["group,late", f"{SAFE},{field}"]
 
 
 @pytest.mark.fault("security-12")
