@@ -106,13 +106,13 @@ class BrokerProcess:
         return self.directory / f"broker-{self.broker_id}.pid"
 
     def describe_end(self) -> str:
-        """Say how the process ended, with its last line of output unless somebody killed it."""
+        """Say how the process ended, with its last line of output unless somebody stopped it."""
         code = self.process.returncode
         assert code is not None
 
-        # Somebody killed it: its last line of output says nothing about that.
+        # Somebody killed or stopped it: its last line of output says nothing about that.
         end = describe_end(f"broker {self.broker_id}", code)
-        if code in (-signal.SIGKILL, -signal.SIGTERM):
+        if code in (0, -signal.SIGKILL, -signal.SIGTERM):
             return end
 
         # A crash, or an error: its last line of output may name the reason.
