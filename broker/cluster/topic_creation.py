@@ -22,7 +22,16 @@ from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import Assignment, PlannedTopic, check_count, checked_size
 from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
-from zk.api import Create, MultiFailed, NodeExists, NoNode, SetData, ZkError, ZkSession
+from zk.api import (
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    ZkError,
+    ZkSession,
+)
 from zk.failures import describe
 from zk.znodes import EntityConfig, TopicAssignment
 
@@ -171,6 +180,9 @@ class TopicCreator:
         except ZkError as error:
             logger.error("topic %s cannot be created: %s", name, describe(error))
             creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
+            if isinstance(error, SessionExpired):
+                # Who lost it is no controller: clients ask the next one (fault strangers-147).
+                creation.result = ErrorCode.NOT_CONTROLLER
         except Exception:
             logger.exception("topic %s cannot be created", name)
             creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
