@@ -177,8 +177,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "A17",
         "who sends does not wait while there is room",
         "clients.producer.handover:Handover.send",
-        "None if ready else Future()",
-        "Future()",
+        "len(self._queue) < MOST_QUEUED",
+        "False",
         "tests/clients/producer/test_handover.py",
     ),
     Remedy(
