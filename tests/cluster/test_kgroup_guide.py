@@ -42,8 +42,6 @@ def test_the_measurements_of_the_guide_run(dev_cluster: DevCluster) -> None:
         ran = dev_cluster.run(*line.split())
         assert ran.returncode == 0, ran.stderr
         assert "sec" in ran.stdout
-    # Other guides have more partitions.
-    dev_cluster.run("kbroker", "topics", "delete", "flights")
 
 
 def test_the_file_of_the_guide_names_its_clusters(tmp_path: Path) -> None:

@@ -394,18 +394,23 @@ def running(cluster: DevCluster, program: str, *args: str) -> Iterator[None]:
         process.wait()
 
 
-async def test_the_guide_can_be_followed_as_it_is_written(dev_cluster: DevCluster) -> None:
+async def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev") as cluster:  # its own: other guides use the same names
+        await follow(cluster)
+
+
+async def follow(cluster: DevCluster) -> None:
     (export, member, *commands) = shell_lines(GUIDE.read_text())
     assert export[0] == "export"
-    assert {pair.partition("=")[0] for pair in export[1:]} <= dev_cluster.env.keys()
+    assert {pair.partition("=")[0] for pair in export[1:]} <= cluster.env.keys()
     assert member[:2] == ["kgroup", "consume"]
     assert {words[2] for words in commands if words[1] == "migrate"} == set(Command)
-    async with migrating(dev_cluster, "flights") as migration:
+    async with migrating(cluster, "flights") as migration:
         migration = attrs.evolve(migration, group="analytics")
-        with running(dev_cluster, *member), running(dev_cluster, *member):
-            async with load_of(dev_cluster, "flights"):
+        with running(cluster, *member), running(cluster, *member):
+            async with load_of(cluster, "flights"):
                 await migration.has_committed_once("zookeeper", PARTITIONS)
                 for program, *words in commands:
-                    done = await asyncio.to_thread(dev_cluster.run, program, *words)
+                    done = await asyncio.to_thread(cluster.run, program, *words)
                     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         assert await migration.mode() is OffsetMode.KAFKA  # where the last of them began
