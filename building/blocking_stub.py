@@ -105,7 +105,7 @@ def _functions(client: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunction
 
 
 def _methods(client: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield what users call; of a method with overloads these, the first with its docstring."""
+    """Yield what users call; of a method with overloads these, each with its docstring."""
     functions = _functions(client)
     overloaded = {function.name for function in functions if _is_overload(function)}
     for function in functions:

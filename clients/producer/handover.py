@@ -52,6 +52,11 @@ class _Entry:
         """The record's topic; empty for a marker."""
         return "" if self.record is None else self.record[0]
 
+    @property
+    def size(self) -> int:
+        """The record's bytes; 0 for a marker."""
+        return 0 if self.record is None else self.record[-1]
+
 
 @attrs.define(eq=False)
 class Handover:
@@ -166,7 +171,7 @@ class Handover:
             raise ProducerClosed("the producer is closed")
 
         self._queue.append(entry)
-        self._queued_bytes += entry.record[-1] if entry.record else 0
+        self._queued_bytes += entry.size
 
         if not self._is_draining:
             # `start` raises if the loop has ended, so the flag is set only after it.
@@ -191,7 +196,7 @@ class Handover:
             with self._lock:
                 for entry in done:
                     self._queue.popleft()
-                    self._queued_bytes -= entry.record[-1] if entry.record else 0
+                    self._queued_bytes -= entry.size
                 if not done:
                     self._line_up(self._queue.popleft())
             _tell(done)
@@ -250,7 +255,7 @@ class Handover:
             with self._lock:
                 for entry in done:
                     line.popleft()
-                    self._queued_bytes -= entry.record[-1] if entry.record else 0
+                    self._queued_bytes -= entry.size
             if error is not None:
                 for entry in done:
                     if entry.record is not None:
