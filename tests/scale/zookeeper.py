@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from clients.admin import Admin
@@ -129,17 +130,25 @@ async def join_strangers(stage: Stage) -> None:
 
 
 async def join_many(stage: Stage) -> None:
-    """Have many members join, share all partitions, and leave."""
-    connectors = [await connect(stage, number) for number in range(stage.size)]
-    await asyncio.gather(
-        *(connector.create_message_streams({TOPIC: 1}) for connector in connectors)
-    )
+    """Have many members join, each in a process of its own, share all partitions, and leave."""
+    members = [stage.cluster.client(f"member-{number:05}") for number in range(stage.size)]
+    joins = (process.run(partial(join, stage, number)) for number, process in enumerate(members))
+    connectors = await asyncio.gather(*joins)
 
     async def are_shared() -> bool:
         return len(await owners(stage)) == stage.size
 
     await until(are_shared, "all partitions have owners", pause_s=1.0)
-    await close(stage, connectors)
+    leaves = zip(members, connectors, strict=True)
+    await asyncio.gather(*(process.run(connector.shutdown) for process, connector in leaves))
+    await close(stage, [])
+
+
+async def join(stage: Stage, number: int) -> ConsumerConnector:
+    """Have a member join, in the process that calls."""
+    connector = await connect(stage, number)
+    await connector.create_message_streams({TOPIC: 1})
+    return connector
 
 
 async def consume_topics(stage: Stage) -> None:
