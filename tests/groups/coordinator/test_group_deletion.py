@@ -1,5 +1,6 @@
 """DeleteGroups and OffsetDelete: what may be deleted, the tombstones, and the responses."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -14,6 +15,7 @@ from groups.runtime.effects import Append, Effect, Reply
 from groups.runtime.journal import MAX_WAITING_BYTES
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import SWEEP_PAUSE_S, Pending
+from offsets.committed import CommittedOffsets
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -153,6 +155,26 @@ def test_group_without_members_goes_with_its_last_offset() -> None:
     # Nothing to delete, and nothing left.
     nothing = decide(shard_of((GROUP, metadata())), DeleteOffsets(1, "g", [T0]), NOW_MS)
     assert removed_keys(nothing) == [GROUP]
+
+
+@pytest.mark.fault("strangers-148")
+def test_few_of_many_offsets_are_deleted_without_going_through_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partitions = [TopicPartition("t", number) for number in range(1_000)]
+    shard = shard_of((GROUP, metadata()), *map(offset, partitions))
+    gone_through: list[OffsetKey] = []
+    keys_of = CommittedOffsets.keys_of
+
+    def note(offsets: CommittedOffsets, group_id: str) -> Iterator[OffsetKey]:
+        for key in keys_of(offsets, group_id):
+            gone_through.append(key)
+            yield key
+
+    monkeypatch.setattr(CommittedOffsets, "keys_of", note)
+    effects = decide(shard, DeleteOffsets(1, "g", partitions[:10]), NOW_MS)
+    assert len(removed_keys(effects)) == 10
+    assert 10 < len(gone_through) < 20
 
 
 def test_group_with_members_stays_without_an_offset() -> None:
