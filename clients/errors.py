@@ -165,7 +165,8 @@ class ConnectionFailed(ClientError):
     retriable = True
 
     def __init__(self, host: str, port: int, reason: str) -> None:
-        super().__init__(f"{host}:{port}: {reason}")
+        # A broker that nobody knows has a number, and no port.
+        super().__init__(f"{host}:{port}: {reason}" if port else f"{host}: {reason}")
         self.host = host
         self.port = port
         self.reason = reason

@@ -89,7 +89,7 @@ class AdminCalls:
 
             return read(await call(await self.cluster.connection(node_id)))
 
-        return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
+        return await self.cluster.retrying(ask, key_of(request).name)
 
     async def each_broker(
         self, ask_one: Callable[[Connection, BrokerEndpoint], Awaitable[T]], what: str
