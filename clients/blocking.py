@@ -25,7 +25,7 @@ import multiprocessing
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from multiprocessing.util import Finalize
@@ -190,25 +190,22 @@ class BlockingProducer(Blocking):
         """Buffer a record and return the future of its delivery; for ProducerData a list of them.
 
         Waits only for the topic's metadata and for room in the buffer, `max.block.ms` in all.
-        Raises as `kgroup.Producer.send`; later failures of the record are in its future.
+        Raises as `kgroup.Producer.send`; later failures of the record are in its future. In a
+        callback of such a future it does not wait: the record waits, and its future fails if that
+        takes too long.
         """
-        self._loop.refuse_own_thread()
+        # Records are handed over without a switch of threads; lists of messages go to the loop.
+        if isinstance(topic, str) and self._original._old is None:
+            record = (topic, value, key, partition, headers, timestamp_ms)
+            with _as_producer():
+                return self._handover.send(*record, may_wait=not self._loop.is_own_thread())
 
-        record = (topic, value, key, partition, headers, timestamp_ms)
-        try:
-            # Records are handed over without a switch of threads; lists of messages go to the loop.
-            if isinstance(topic, str) and self._original._old is None:
-                return self._handover.send(*record)
-
-            options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
-            return self._bound(self._original.send)(topic, value, key=key, **options)
-        except ProducerClosed:
-            raise
-        except ClientClosed as error:
-            raise ProducerClosed("the producer is closed") from error
+        options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
+        return self._bound(self._original.send)(topic, value, key=key, **options)
 
     def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> Any:
         """Send a record and wait until it is acknowledged. Raises as `send` and its future."""
+        self._loop.refuse_own_thread()
         return self.send(topic, value, **options).result()
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -249,7 +246,25 @@ class BlockingProducer(Blocking):
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
 
-        return super()._bound(after_sent_records)
+        blocking = super()._bound(after_sent_records)
+
+        def named_blocking(*arguments: Any, **keywords: Any) -> Any:
+            with _as_producer():
+                return blocking(*arguments, **keywords)
+
+        return named_blocking
+
+
+@contextmanager
+def _as_producer() -> Iterator[None]:
+    """Raise ProducerClosed where the loop's thread has ended."""
+    try:
+        yield
+    except ProducerClosed:
+        raise
+    except ClientClosed as error:
+        # Programs catch what the original raises (fault strangers-155).
+        raise ProducerClosed("the producer is closed") from error
 
 
 _unclosed: set[BlockingProducer] = set()

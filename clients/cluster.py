@@ -29,6 +29,7 @@ from clients.errors import (
     UnsupportedApi,
 )
 from clients.known_cluster import Key, KnownCluster
+from clients.position_arguments import check_topic
 from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import PATIENCE_S, Ask, Connect, Connections
@@ -165,6 +166,9 @@ class Cluster:
         last one did not ask for one of these. Raises NoBrokersAvailable, ConnectionFailed.
         """
         requested = frozenset(topics or ())
+        for name in requested:
+            # Else it would be asked for with the topics of others (fault strangers-151).
+            check_topic(name)
         self.topics_of_interest |= requested
         self._awaited_topics |= requested
         before = self._refreshes

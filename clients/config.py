@@ -7,6 +7,7 @@ from clients.security import SecurityConfig
 from clients.transport.broker_versions import known_broker_version
 from protocol.frozen import frozen
 from protocol.settings import Check, ge, setting
+from protocol.text import explain_unsendable
 
 IGNORED: Mapping[str, str] = {
     "api.version.fallback.ms": "broker.version.fallback is used until the next connection",
@@ -71,7 +72,9 @@ class ClusterConfig(BrokerVersionConfig):
         doc="host:port[,...][/chroot] whose registered brokers are used if no other responds",
         aliases=("zk.connect",),
     )
-    client_id: str = setting("client.id", "kgroup", doc="Name for brokers' logs")
+    client_id: str = setting(
+        "client.id", "kgroup", validator=explain_unsendable, doc="Name for brokers' logs"
+    )
 
     # ---- times of requests and retries
     request_timeout_ms: int = setting(

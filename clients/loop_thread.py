@@ -68,13 +68,17 @@ class LoopThread:
         finally:
             future.cancel()
 
+    def is_own_thread(self) -> bool:
+        """Return whether the caller is on the loop's thread. Raises OtherProcess in a fork."""
+        self.process.check()
+        return threading.get_ident() == self._thread.ident
+
     def refuse_own_thread(self) -> None:
         """Raise RuntimeError in the loop's own thread, as in a callback of a future.
 
         Waiting for the loop there would never end, nor in a forked child: raises OtherProcess.
         """
-        self.process.check()
-        if threading.get_ident() == self._thread.ident:
+        if self.is_own_thread():
             raise RuntimeError("a blocking client cannot be called on the thread of its own loop")
 
     def stop(self) -> None:

@@ -5,6 +5,10 @@ Python's own would name what is done with them inside, and some mistakes would d
 
 from collections.abc import Mapping
 
+from clients.errors import BrokerError
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.text import explain_unsendable
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -16,6 +20,28 @@ def check_partitions(*partitions: object) -> None:
             if isinstance(partition, list | tuple | set | frozenset):
                 hint = ": give each as an argument of its own, as by *partitions"
             raise TypeError(f"{partition!r} is no TopicPartition{hint}")
+        to_partition_number(partition.partition)
+
+
+def to_partition_number(partition: int) -> int:
+    """Return the number of a partition as an int. Raises TypeError for what is none, as 1.0.
+
+    1.0 is equal to 1, and so is a TopicPartition with it: it would be found wherever 1 is, until
+    a request is encoded.
+    """
+    # The producer of all threads would end by it (fault strangers-150).
+    if not hasattr(partition, "__index__"):
+        raise TypeError(f"partition {partition!r} must be an int")
+    return int(partition)
+
+
+def check_topic(topic: str) -> None:
+    """Raise BrokerError INVALID_TOPIC_EXCEPTION for a name that no broker can be asked about."""
+    reason = explain_unsendable(topic)
+    if reason is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic[:99]!r} {reason}", ApiKey.METADATA
+        )
 
 
 def check_offsets(offsets: object) -> None:
@@ -26,5 +52,7 @@ def check_offsets(offsets: object) -> None:
     for partition, committed in offsets.items():
         if not isinstance(committed, OffsetAndMetadata):
             raise TypeError(f"{partition}: {committed!r} is no OffsetAndMetadata(offset)")
+        if not hasattr(committed.offset, "__index__"):
+            raise TypeError(f"{partition}: offset {committed.offset!r} must be an int")
         if not 0 <= committed.offset < 1 << 63:
             raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")

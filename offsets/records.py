@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeVar
 
 from protocol.encoding import decode, encode
 from protocol.primitives import WireError
+from protocol.text import REPLACE
 from protocol.wire import BYTES, INT32, INT64, STRING, Array, message, nested, wire
 
 OFFSET_KEY_VERSION = 1
@@ -278,7 +279,7 @@ def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
     # A slice beyond the end would come back short, and raise nothing.
     if length < 0 or end > len(buf):
         raise RecordError(f"a string of {length} bytes at byte {pos} of {len(buf)}")
-    return str(buf[start:end], "utf-8"), end
+    return str(buf[start:end], "utf-8", REPLACE), end
 
 
 def _read_offset_key(buf: bytes) -> OffsetKey:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from protocol.bounds import MAX_ERROR_CHARACTERS, MAX_STRING_BYTES
 from protocol.primitives import WireError, read_uvarint, uvarint
+from protocol.text import REPLACE
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
 
 Buffer = bytes | memoryview
@@ -309,9 +310,11 @@ def _read_sized(
             f"    raise WireError(f'{name}: a string of {{{length}}} bytes')",
         )
 
+    # Kafka reads what is no UTF-8 too (fault strangers-149, was: "strict").
+    malformed = REPLACE
     # Records are large and stay a view of the request. Other bytes are copied.
     take = {
-        STRING: "str(buf[pos:pos + {n}], 'utf-8') if {n} else ''",
+        STRING: f"str(buf[pos:pos + {{n}}], 'utf-8', {malformed!r}) if {{n}} else ''",
         BYTES: "bytes(buf[pos:pos + {n}])",
         RECORDS: "memoryview(buf)[pos:pos + {n}]",
     }[kind].format(n=length)

@@ -16,6 +16,7 @@ from protocol.api_key import ApiKey
 from protocol.bounds import MAX_HEADER_TAGS, MAX_REQUEST_ELEMENTS
 from protocol.encoding import Buffer, Encoded, Hole, decode, decode_bounded, encode_into
 from protocol.primitives import WireError, read_uvarint
+from protocol.text import REPLACE
 from protocol.wire import is_flexible
 
 # Key, version, correlation id; in `_CLIENT` also the length of the client id.
@@ -50,7 +51,9 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         end = _CLIENT.size + max(length, 0)
         if length < -1 or end > len(frame):
             raise WireError(f"client id of {length} bytes in a frame of {len(frame)}")
-        client_id = None if length < 0 else str(frame[_CLIENT.size : end], "utf-8")
+        # As in messages (fault strangers-149, was: str(frame[_CLIENT.size : end], "utf-8")).
+        text = str(frame[_CLIENT.size : end], "utf-8", REPLACE)
+        client_id = None if length < 0 else text
     except (struct.error, UnicodeDecodeError) as error:
         raise WireError(f"request header: {error}") from error
     return RequestHeader(key, version, correlation_id, client_id), end

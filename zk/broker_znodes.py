@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
 from protocol.frozen import frozen
+from protocol.security_protocol import SecurityProtocol
 from zk.znode_json import (
+    LARGEST_INT,
+    LONGEST_LONG,
     Extra,
     JsonReader,
     array,
@@ -14,6 +18,8 @@ from zk.znode_json import (
     integer,
     mapping,
     optional,
+    port,
+    sendable_string,
     string,
     write_json,
 )
@@ -45,7 +51,16 @@ def parse_endpoint(text: str) -> Endpoint:
     match = re.fullmatch(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", text)
     if match is None:
         raise ValueError("must be LISTENER://host:port")
-    return Endpoint(match[1], match[2], int(match[3]), security_protocol=match[1])
+    return Endpoint(match[1], match[2], port(int(match[3])), security_protocol=match[1])
+
+
+def security_protocol(value: Any) -> str:
+    """Read the name of a security protocol, as Kafka does in any case of letters."""
+    name = string(value).upper()
+    # It is a number on the wire (fault strangers-154).
+    if name not in SecurityProtocol.__members__:
+        raise ValueError(f"must be one of {', '.join(SecurityProtocol.__members__)}")
+    return name
 
 
 @frozen
@@ -90,8 +105,9 @@ class BrokerId:
 
     @staticmethod
     def ids_of(names: Iterable[str]) -> list[int]:
-        """Return the ids among names of children; a name that is no number is not a broker."""
-        return [int(name) for name in names if name.isdecimal()]
+        """Return the ids among names of children; a name that is no INT32 is not a broker."""
+        ids = (int(name) for name in names if name.isdecimal() and len(name) < LONGEST_LONG)
+        return [broker_id for broker_id in ids if broker_id <= LARGEST_INT]
 
     @staticmethod
     def path(broker_id: int | str) -> str:
@@ -117,34 +133,36 @@ class BrokerId:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/brokers/ids/<id>") -> "BrokerId":
-        """Read versions 1 to 5, and any later one that has the keys of version 4."""
+        """Read versions 1 to 5, and any later one that has the keys of version 4.
+
+        Raises ZnodeError for what cannot be sent to other brokers, too: they would learn nothing
+        any more, of no broker.
+        """
         read = JsonReader(data, path)
         version = read.take("version", integer)
-        host = read.take("host", optional(string), None)
-        port = read.take("port", integer, -1)
-        protocols = read.take("listener_security_protocol_map", mapping(string), {})
+        host = read.take("host", optional(sendable_string), None)
+        old_port = read.take("port", port, -1)
+        protocols = read.take("listener_security_protocol_map", mapping(security_protocol), {})
+
+        def protected_endpoint(value: Any) -> Endpoint:
+            endpoint = parse_endpoint(sendable_string(value))
+            name = endpoint.listener
+            protocol = protocols[name] if name in protocols else security_protocol(name)
+            return attrs.evolve(endpoint, security_protocol=protocol)
 
         # Version 1 has no endpoints, only the one address.
         if version == 1:
-            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host or "", port),)
+            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host or "", old_port),)
         else:
-            endpoints = tuple(
-                attrs.evolve(
-                    endpoint,
-                    security_protocol=protocols.get(endpoint.listener, endpoint.listener),
-                )
-                for endpoint in read.take(
-                    "endpoints", array(lambda value: parse_endpoint(string(value)))
-                )
-            )
+            endpoints = read.take("endpoints", array(protected_endpoint))
 
         return BrokerId(
             endpoints=endpoints,
             timestamp_ms=read.take("timestamp", decimal_string, -1),
             jmx_port=read.take("jmx_port", integer, -1),
-            rack=read.take("rack", optional(string), None),
+            rack=read.take("rack", optional(sendable_string), None),
             host=host,
-            port=port,
+            port=old_port,
             version=version,
             extra=read.rest(),
         )

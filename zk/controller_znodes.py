@@ -9,6 +9,7 @@ from zk.znode_json import (
     Extra,
     JsonReader,
     ZnodeError,
+    broker_id,
     decimal_string,
     epoch,
     integer,
@@ -42,7 +43,7 @@ class Controller:
         read = JsonReader(data, path)
         read.take("version", integer, 1)
         return Controller(
-            broker_id=read.take("brokerid", integer),
+            broker_id=read.take("brokerid", broker_id),
             timestamp_ms=read.take("timestamp", decimal_string, -1),
             extra=read.rest(),
         )

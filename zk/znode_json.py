@@ -12,6 +12,8 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
+from protocol.text import explain_unsendable
+
 T = TypeVar("T")
 Extra = Mapping[str, Any]
 
@@ -120,10 +122,25 @@ def epoch(value: Any) -> int:
     return int(value)
 
 
+def port(value: Any) -> int:
+    """Read a port, or -1; it is an INT32 on the wire."""
+    if not -1 <= integer(value) <= LARGEST_INT:
+        raise ValueError(f"must be from -1 to {LARGEST_INT}")
+    return int(value)
+
+
 def string(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a string")
     return value
+
+
+def sendable_string(value: Any) -> str:
+    """Read a string that is sent to brokers and clients."""
+    reason = explain_unsendable(string(value))
+    if reason is not None:
+        raise ValueError(reason)
+    return str(value)
 
 
 def decimal_string(value: Any) -> int:

@@ -228,6 +228,9 @@ class CoordinatorSide:
         await self._other_kind.refuse()
         self._subscription = subscription
         topics = await self._find_topics()
+        # A member tries for ever, but who starts one must hear of a wrong address
+        # (fault strangers-152).
+        await self._wait_for_brokers(topics)
 
         # A shutdown that came meanwhile had no member to end. From here on there is one.
         if self._is_leaving:
@@ -262,6 +265,15 @@ class CoordinatorSide:
             on_rebalance=lambda: meters.rebalances.mark(0.0),
         )
         await self._member.join(topics)
+
+    async def _wait_for_brokers(self, topics: Collection[str]) -> None:
+        """Wait until a broker responds, for default.api.timeout.ms. Raises DeadlineExceeded."""
+        try:
+            await self._cluster.retrying(lambda: self._cluster.refresh(topics), "metadata")
+        except ClientError:
+            # A shutdown closes the connections.
+            if not self._is_leaving:
+                raise
 
     @property
     def has_member(self) -> bool:

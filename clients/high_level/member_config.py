@@ -14,6 +14,7 @@ from groups.assignors.assignor_table import choose_protocol, find_assignor
 from groups.consumer.state import ConsumerSettings
 from protocol.frozen import frozen
 from protocol.settings import Check, SettingError, between, ge, load, one_of, setting
+from protocol.text import explain_unsendable
 
 MAX_INT = 2**31 - 1
 MAX_INSTANCE_ID = 249
@@ -76,11 +77,14 @@ class MemberConfig(StreamsConfig):
     # No names of znodes here: whatever brokers take (fault strangers-146).
     group_id: str = setting(
         "group.id",
-        validator=lambda value: None if value else "may not be empty",
+        validator=lambda value: explain_unsendable(value) if value else "may not be empty",
         doc="The group to consume in",
     )
     client_id: str | None = setting(
-        "client.id", None, doc="Name for brokers' logs; default group.id"
+        "client.id",
+        None,
+        validator=explain_unsendable,
+        doc="Name for brokers' logs; default group.id",
     )
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers", aliases=("metadata.broker.list",), doc="Brokers to connect to first"

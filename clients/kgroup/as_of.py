@@ -15,7 +15,7 @@ from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_reader import find_unknown_groups
 from clients.kgroup.events import Since
 from clients.kgroup.history import COLUMNS
-from clients.watching.commit_history import as_of
+from clients.watching.commit_history import Commit, as_of
 from clients.watching.history import read_history
 
 
@@ -55,6 +55,17 @@ async def offsets_as_of(
         if not topics or any(scope.holds(partition) for scope in topics)
     ]
     columns = [column for column in COLUMNS if column.key != "moved"]
-    reach = history.reach(timestamp)
+    verdict = history.reach(timestamp)
+    if not items and not history.failures:
+        verdict = "; ".join(filter(None, [_explain_none(commits, at_ms), verdict]))
     failures = [*history.failures, *unknown]
-    return Listing("history", columns, items, failures, table_key="group", verdict=reach)
+    return Listing("history", columns, items, failures, table_key="group", verdict=verdict)
+
+
+def _explain_none(commits: Sequence[Commit], at_ms: int) -> str:
+    """Say why no commit counted at a time."""
+    first_ms = min((commit.at_ms for commit in commits), default=None)
+    none = f"no commit counted at {timestamp(at_ms)}"
+    if first_ms is None or first_ms <= at_ms:
+        return none
+    return f"{none}: the first that is known is of {timestamp(first_ms)}"

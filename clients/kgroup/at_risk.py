@@ -12,7 +12,7 @@ from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration, never_neg
 from clients.groups.offset_rows import BY_KEY, BY_SIZE
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.kgroup.events import Age
-from clients.watching.offset_risk import find_risks, judge_risks
+from clients.watching.offset_risk import count_unjudged, find_risks, judge_risks
 
 COLUMNS = (
     Column("GROUP", 15),
@@ -72,6 +72,11 @@ async def risks_of(
     )
     if doubts or described.errors or has_unread:
         verdict += ", as far as it can be told"
+    # Who owns them reads on, and nobody sees where (fault strangers-158, was: 0).
+    unjudged = count_unjudged(described.items)
+    if unjudged:
+        said = "partitions with an owner and no commit, of which nothing is known"
+        verdict += f"; {said}: {unjudged}"
     if described.errors and not described.items:
         # Where nothing could be read, nobody is to be calmed (fault users-19, was: verdict).
         verdict = "what is lost is not known: no group could be read"

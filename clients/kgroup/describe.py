@@ -38,6 +38,7 @@ from clients.groups.group_view import (
     OFFSET_COLUMNS,
     OUR_MEMBER_COLUMNS,
     STATE_COLUMNS,
+    has_lag,
     member_items,
     position_remarks,
     remark,
@@ -254,7 +255,7 @@ async def offsets_view(
         item
         for rows in rows_of.values()
         for item in rows
-        if not wanted.only_with_lag or item.get("lag")
+        if not wanted.only_with_lag or has_lag(item)
     ]
     listing = Listing(
         "group",

@@ -8,6 +8,7 @@ import attrs
 from clients.config import IGNORED, ClusterConfig, unsupported
 from protocol.frozen import frozen
 from protocol.settings import SettingError, ge, load, one_of, setting
+from protocol.text import explain_unsendable
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """Number of a producer's last batches that a broker remembers."""
@@ -103,7 +104,7 @@ class ProducerConfig(ClusterConfig):
     transactional_id: str | None = setting(
         "transactional.id",
         None,
-        validator=lambda name: None if name else "must not be empty",
+        validator=lambda name: explain_unsendable(name) if name else "must not be empty",
         doc="Name of a producer with transactions, one producer at a time; sets enable.idempotence",
     )
     transaction_timeout_ms: int = setting(

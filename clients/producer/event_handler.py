@@ -14,6 +14,7 @@ from typing import NamedTuple
 from clients.cluster import Cluster
 from clients.errors import ClientError, FailedToSendMessage, KgroupError
 from clients.named_object import made_of
+from clients.position_arguments import to_partition_number
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage
@@ -188,7 +189,7 @@ class DefaultEventHandler:
         if event.partition_key is None:
             return self._keyless.of(event.topic, range(num_partitions), led)
 
-        partition = self._partition_of_key(event.partition_key, num_partitions)
+        partition = to_partition_number(self._partition_of_key(event.partition_key, num_partitions))
         if not 0 <= partition < num_partitions:
             raise ValueError(f"partitioner chose {partition} of {num_partitions} partitions")
         return partition

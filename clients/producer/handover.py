@@ -85,13 +85,18 @@ class Handover:
         partition: int | None,
         headers: Sequence[Header],
         timestamp_ms: int | None,
+        *,
+        may_wait: bool = True,
     ) -> SentRecord:
-        """Queue a record, and return the future of its delivery. Raises as `Producer.send`."""
+        """Queue a record, and return the future of its delivery. Raises as `Producer.send`.
+
+        Where the caller may not wait, on the loop's own thread, the record waits in the queue.
+        """
         record = self.producer.records.encode(topic, value, key, partition, headers, timestamp_ms)
         delivery = SentRecord()
 
         with self._lock:
-            is_ready = (
+            is_ready = not may_wait or (
                 len(self._queue) < MOST_QUEUED
                 and topic not in self._lines
                 and not self.producer._has_partitioner

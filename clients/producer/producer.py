@@ -33,7 +33,7 @@ from clients.errors import (
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.own_loop import OwnLoop
-from clients.position_arguments import check_offsets
+from clients.position_arguments import check_offsets, to_partition_number
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig, load_producer_config
@@ -607,7 +607,8 @@ class Producer:
 
         # The application's rule sees the original key and its bytes.
         if partition_id is None and self._partition_rule is not None:
-            partition_id = self._partition_rule(original_key, key, num_partitions)
+            chosen = self._partition_rule(original_key, key, num_partitions)
+            partition_id = to_partition_number(chosen)
             if not 0 <= partition_id < num_partitions:
                 raise ValueError(
                     f"partitioner chose {partition_id} of {num_partitions} for {topic}"

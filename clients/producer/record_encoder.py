@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 
 from clients.errors import RecordTooLarge
 from clients.named_object import made_of
+from clients.position_arguments import to_partition_number
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import EncodedRecord, Header, record_bytes
@@ -47,10 +48,9 @@ class RecordEncoder:
         """
         encoded_key = self.encode_key(key)
         encoded_value = self._encode_value(value)
-        if timestamp_ms is None:
-            timestamp_ms = now_ms()
-        else:
-            _check_time(timestamp_ms)
+        if partition is not None:
+            partition = to_partition_number(partition)
+        timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
         if headers:
             _check_header_keys(topic, headers)
 
@@ -69,10 +69,9 @@ class RecordEncoder:
         timestamp_ms: int | None,
     ) -> Sequence[EncodedRecord]:
         """Do the same with several records."""
-        if timestamp_ms is None:
-            timestamp_ms = now_ms()
-        else:
-            _check_time(timestamp_ms)
+        if partition is not None:
+            partition = to_partition_number(partition)
+        timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
         if headers:
             _check_header_keys(topic, headers)
         encoded_keys = None if keys is None else list(map(self.encode_key, keys))
@@ -117,12 +116,13 @@ class RecordEncoder:
         )
 
 
-def _check_time(timestamp_ms: int) -> None:
+def _to_time(timestamp_ms: int) -> int:
     # A float would fail in the batch, where nobody waits for it (fault strangers-143).
     if not hasattr(timestamp_ms, "__index__"):
         raise TypeError(f"timestamp_ms {timestamp_ms!r} must be an int, of milliseconds")
     if not 0 <= timestamp_ms < 1 << 63:
         raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
+    return int(timestamp_ms)
 
 
 def _are_bytes(contents: Sequence[Any]) -> TypeGuard[Sequence[bytes]]:

@@ -85,7 +85,17 @@ class Case:
     @property
     def lags(self) -> list[int]:
         """The lags at the commits; those whose end nobody saw say nothing."""
-        return [commit.lag for commit in self.commits if commit.lag is not None]
+        lags = map(self._lag_at, self.commits)
+        return [lag for lag in lags if lag is not None]
+
+    def _lag_at(self, commit: Commit) -> int | None:
+        """Return the lag at a commit; None if it is not known."""
+        unread_ms = self.unread_since_ms
+        is_last = commit.offset == self.commits[-1].offset and commit.lag is None
+        if is_last and unread_ms is not None and 0 <= commit.at_ms < unread_ms:
+            # What is unread since was not there yet (fault strangers-156, was: None).
+            return 0
+        return commit.lag
 
     @property
     def rewind(self) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.groups.group_view import WHY_UNOWNED, duration
+from clients.groups.group_view import WHY_UNOWNED, counted_lag, duration
 from clients.groups.lag import ADVICE, REASONS, Position
 
 Item = Mapping[str, Any]
@@ -44,6 +44,15 @@ def _is_skipped_by_latest(item: Item) -> bool:
     if not item["unowned"] or item["current_offset"] is not None:
         return False
     return bool((item["log_end_offset"] or 0) > (item["log_start_offset"] or 0))
+
+
+def count_unjudged(items: Sequence[Item]) -> int:
+    """Return how many partitions have an owner and records, but no commit to judge."""
+    return sum(
+        item["current_offset"] is None and counted_lag(item) > 0
+        for item in items
+        if item.get("topic") is not None
+    )
 
 
 def _risk(item: Item, risk: str, in_ms: int) -> dict[str, Any]:

@@ -140,11 +140,6 @@ def test_a_value_no_field_can_carry_is_a_wire_error(change: dict[str, Any]) -> N
         encode(sample(**change), 1)
 
 
-def test_text_that_is_not_utf_8_is_refused() -> None:
-    with pytest.raises(WireError, match="utf-8"):
-        decode(Sample, 0, bytes.fromhex("0000 0001ff 00000000 00000000"))
-
-
 def test_tagged_fields_at_their_defaults_are_not_written() -> None:
     assert encode(sample(note="", weight=7), 2)[-1] == 0
 

@@ -352,6 +352,43 @@ def test_what_is_malformed_is_refused_with_path_and_reason(
     assert str(refused.value).startswith("/the/path: ")
 
 
+@pytest.mark.fault("strangers-154")
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"listener_security_protocol_map": {"A": "FOO"}}, "must be one of PLAINTEXT, SSL"),
+        ({"listener_security_protocol_map": {}}, "must be one of PLAINTEXT, SSL"),
+        ({"endpoints": ["A://h:2147483648"]}, "from -1 to 2147483647"),
+        ({"version": 1, "port": 1 << 40}, "from -1 to 2147483647"),
+        ({"rack": "\ud800"}, "has no UTF-8 form"),
+        ({"rack": "r" * 40_000}, "at most 32767"),
+        ({"host": "\ud800"}, "has no UTF-8 form"),
+        ({"endpoints": ["A\ud800://h:9"]}, "has no UTF-8 form"),
+    ],
+)
+def test_a_registration_that_cannot_be_told_to_brokers_is_refused(
+    keys: dict[str, Any], reason: str
+) -> None:
+    """The controller told no broker anything any more."""
+    registration = {
+        "version": 5,
+        "host": "h",
+        "port": 9,
+        "endpoints": ["A://h:9"],
+        "listener_security_protocol_map": {"A": "plaintext"},
+    }
+    assert BrokerId.decode(json.dumps(registration).encode()).endpoints[0] == Endpoint(
+        "A", "h", 9, "PLAINTEXT"
+    )
+    with pytest.raises(ZnodeError, match=reason):
+        BrokerId.decode(json.dumps(registration | keys).encode())
+
+
+def test_a_child_whose_name_is_no_id_is_no_broker() -> None:
+    names = ["0", "x", "2147483647", "2147483648", "9" * 5000, "-1"]
+    assert BrokerId.ids_of(names) == [0, 2147483647]
+
+
 def test_refusal_without_a_path_names_the_kind_of_node() -> None:
     with pytest.raises(ZnodeError, match="/consumers/<group>/ids/<consumer>: no 'pattern'"):
         ConsumerRegistration.decode(b"{}")

@@ -385,7 +385,7 @@ def test_what_is_committed_is_not_committed_again_with_what_is_not() -> None:
     """It went over what others had committed meanwhile, ten times a second."""
 
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
-        unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+        loading = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
         asked: list[list[int]] = []
 
         def answer(request: offset_commit.OffsetCommitRequest) -> Any:
@@ -394,12 +394,31 @@ def test_what_is_committed_is_not_committed_again_with_what_is_not() -> None:
             asked.append([partition.partition_index for partition in topic.partitions])
             for partition in topic.partitions:
                 if partition.partition_index == P1.partition:
-                    partition.error_code = unknown.pop(0)
+                    partition.error_code = loading.pop(0)
             return response
 
         broker_1.answers[ApiKey.OFFSET_COMMIT] = answer
         await admin.commit_group_offsets("g", dict.fromkeys((P0, P1), OffsetAndMetadata(5)))
         assert asked == [[P0.partition, P1.partition], [P1.partition]]
+
+    with_admin(scenario)
+
+
+@pytest.mark.fault("strangers-153")
+def test_offsets_of_a_topic_that_is_not_there_are_refused_without_waiting_for_it() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        def answer(request: offset_commit.OffsetCommitRequest) -> Any:
+            response = offset_commit.error_response(request, ErrorCode.NONE)
+            response.topics[0].partitions[1].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return response
+
+        broker_1.answers[ApiKey.OFFSET_COMMIT] = answer
+        offsets = dict.fromkeys((P0, P1), OffsetAndMetadata(5))
+        verdicts = await admin.alter_group_offsets("g", offsets)
+        refused = verdicts[P1]
+        assert refused is not None
+        assert (verdicts[P0], refused.code) == (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert len(broker_1.asked(ApiKey.OFFSET_COMMIT)) == 1
 
     with_admin(scenario)
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from clients.errors import NoBrokersAvailable
+from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.coordinator_side import CoordinatorSide
 from groups.consumer.member_failed import MemberFailed
@@ -599,3 +599,17 @@ def test_leader_notices_soon_that_a_topic_was_made_again_with_other_partitions(
         assert again.reason == "the partitions of t have changed"
 
     play(scene)
+
+
+@pytest.mark.fault("strangers-152")
+def test_a_member_whose_brokers_do_not_respond_hears_of_it_and_may_try_again() -> None:
+    async def whole() -> None:
+        settings = {"membership": "coordinator", "group.id": "g", "default.api.timeout.ms": 200}
+        async with ConsumerConnector(settings | {"bootstrap.servers": "127.0.0.1:1"}) as connector:
+            for _ in range(2):
+                async with asyncio.timeout(30):
+                    with pytest.raises(DeadlineExceeded, match="connection refused"):
+                        await connector.create_message_streams({"t": 1})
+                assert not connector.streams
+
+    run_in_own_time(whole())

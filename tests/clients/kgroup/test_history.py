@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,6 +186,8 @@ def test_group_is_described_as_of_a_time_before_its_last_commit(dev_cluster: Dev
     assert offsets(first["at_ms"]) == [5]
     assert offsets(second["at_ms"]) == [9]
     assert offsets(first["at_ms"] - 1) == []
+    before = dev_cluster.run("kgroup", "describe", group, "--as-of", str(first["at_ms"] - 1)).stdout
+    assert re.search(r"^no commit counted at .*: the first that is known is of 20", before, re.M)
     table = dev_cluster.run("kgroup", "describe", group, "--as-of", "0s").stdout
     assert "every commit" in table.splitlines()[-1]
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -193,6 +194,23 @@ def test_those_who_have_waited_as_long_for_a_topic_fail_together(work: Scene) ->
     for delivery in gone:
         with pytest.raises(DeadlineExceeded):
             delivery.result(PATIENCE_S)
+
+
+def test_a_callback_of_a_record_sends_without_waiting(work: Scene) -> None:
+    there = asyncio.Event()
+    work.on_the_loop(lambda: work.buffer.gone.update(late=there))
+    sent: Future[list[Future[Any]]] = Future()
+
+    def send_both(_: object) -> None:
+        send = partial(work.handover.send, may_wait=False)
+        sent.set_result([send(topic, b"", None, None, (), None) for topic in ("late", "t")])
+
+    work.on_the_loop(lambda: work.send(b"first").add_done_callback(send_both))
+    late, other = sent.result(PATIENCE_S)
+    assert other.result(PATIENCE_S) == 2
+    assert not late.done()
+    work.on_the_loop(there.set)
+    assert late.result(PATIENCE_S) == 3
 
 
 def test_what_can_be_told_at_once_is_raised_by_the_call(work: Scene) -> None:

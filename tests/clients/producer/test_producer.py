@@ -380,6 +380,39 @@ def test_a_time_that_is_no_int_is_refused_by_the_call() -> None:
     with_producer(scenario)
 
 
+@pytest.mark.fault("strangers-150")
+def test_a_partition_that_is_no_int_is_refused_by_the_call_and_ends_no_other_record() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        wrong: Any = 0.0
+        refused = r"partition 0\.0 must be an int"
+        with pytest.raises(TypeError, match=refused):
+            await producer.send("t", b"", partition=wrong)
+        with pytest.raises(TypeError, match=refused):
+            await producer.send_many("t", [b""], partition=wrong)
+        with pytest.raises(TypeError, match=refused):
+            await producer.send("t", b"", key=b"its partitioner's")
+        assert (await producer.send_and_wait("t", b"fine", partition=False)).partition == 0
+
+    with_producer(scenario, partitioner=lambda key, partitions: 0.0)
+
+
+@pytest.mark.fault("strangers-151")
+@pytest.mark.parametrize("name", ["a\ud800", "a" * 40_000])
+def test_a_topic_name_that_cannot_be_sent_fails_alone(name: str) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(BrokerError, match=r"^INVALID_TOPIC_EXCEPTION: topic 'a"):
+            await producer.send(name, b"")
+        assert (await producer.send_and_wait("other", b"fine")).offset == 0
+
+    with_producer(scenario, {"t": 1, "other": 1})
+
+
+@pytest.mark.parametrize("setting", ["client.id", "transactional.id"])
+def test_an_id_that_cannot_be_sent_is_refused_by_name(setting: str) -> None:
+    with pytest.raises(SettingError, match=rf"{setting}: has no UTF-8 form"):
+        Producer({"bootstrap.servers": "b:1", setting: "a\ud800"})
+
+
 @pytest.mark.parametrize(("key", "error"), [("\ud800", ValueError), (b"h", TypeError)])
 def test_header_key_without_an_utf8_form_is_refused_by_name(
     key: Any, error: type[Exception]

@@ -285,3 +285,16 @@ def test_sentence_counts_the_groups_and_the_worst_decides() -> None:
     )
     assert judge_all({"a": OK, "c": UNKNOWN})[0] == UNKNOWN
     assert judge_all({})[0] == UNKNOWN
+
+
+@pytest.mark.fault("strangers-156")
+@pytest.mark.parametrize(
+    ("unread_since_ms", "status"), [(350_000, OK), (100_000, STALL), (None, STALL)]
+)
+def test_commits_before_the_first_unread_record_had_no_lag(
+    unread_since_ms: int | None, status: str
+) -> None:
+    """`kgroup serve` did not see them, and called a group STALL that `kgroup health` calls OK."""
+    unseen = commits(SAME, [None] * 5)
+    judged = judge_partition(unseen, LogOffsets(0, 1300), 600_000, unread_since_ms=unread_since_ms)
+    assert judged.status == status

@@ -9,6 +9,9 @@ import pytest
 
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
+from clients.kgroup.at_risk import risks_of
+from clients.kgroup.describe import Wanted as Described
+from clients.kgroup.describe import describe_groups
 from clients.kgroup.health import health_of
 from clients.kgroup.list import Wanted, list_groups
 from clients.serve.monitor import Monitor
@@ -22,6 +25,7 @@ ALL_LAGS = Wanted(re.compile(""), (), (), (), ("lag",), only_with_lag=False)
 
 @pytest.mark.fault("strangers-102")
 @pytest.mark.fault("strangers-104")
+@pytest.mark.fault("strangers-157", "strangers-158")
 def test_what_an_owner_will_read_is_lag_before_its_first_commit_too(tmp_path: Path) -> None:
     async def scene(cluster: Cluster, faults: Faults) -> None:
         operator, application = Operator.of(cluster), cluster.client("application")
@@ -46,6 +50,12 @@ def test_what_an_owner_will_read_is_lag_before_its_first_commit_too(tmp_path: Pa
 
         described, _ = await operator.describe(["g"])
         assert "lag 9 in 1 partition, most 9 in t-0" in described.summaries[0]
+        with_lag = Described(("g",), re.compile(""), (), (), only_with_lag=True)
+        shown, _ = await operator.run(lambda: describe_groups(operator.target, with_lag, "offsets"))
+        assert [(item["partition"], item["lag"]) for item in shown.items] == [(0, None)]
+        risks, _ = await operator.run(lambda: risks_of(operator.target, ["g"], DAY_MS))
+        assert risks.verdict is not None
+        assert risks.verdict.endswith("and no commit, of which nothing is known: 1")
         listing = await operator.run(lambda: list_groups(operator.target, ALL_LAGS))
         assert [item["lag"] for item in listing.items] == [9]
         assert await operator.run(watch) == (9, [UNKNOWN])
