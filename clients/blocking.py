@@ -30,7 +30,7 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from multiprocessing.util import Finalize
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
 from clients.admin import Admin as AsyncAdmin
 from clients.errors import ClientClosed, ProducerClosed, StreamInUse
@@ -61,6 +61,11 @@ class Blocking:
         self._lock = threading.Lock()
         self._closing = 0
         """The number of threads that wait for the close."""
+
+    def __dir__(self) -> list[str]:
+        # With the plain attributes, which are the original's.
+        plain = (name for name in vars(self._original) if not name.startswith("_"))
+        return sorted({*super().__dir__(), *plain})
 
     def __getattr__(self, name: str) -> Any:
         # Methods and properties are the class's: what is left is a plain attribute.
@@ -437,6 +442,16 @@ class BlockingBatches:
         return batch
 
 
+def _blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a twin's method: futures are those of threads."""
+    signature = inspect.signature(function)
+    returned = signature.return_annotation
+    if get_origin(returned) is asyncio.Future:
+        future: Any = concurrent.futures.Future
+        return signature.replace(return_annotation=future[get_args(returned)])
+    return signature
+
+
 def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
     """Make the blocking twin of an asyncio client class; its class methods make twins too."""
 
@@ -463,6 +478,7 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
             method = self._bound(partial(function, self._original))
             return method(*arguments, **keywords)
 
+        call.__signature__ = _blocking_signature(function)  # type: ignore[attr-defined]
         return call
 
     def make_maker(method: Any) -> Any:

@@ -78,7 +78,8 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
     async with zookeeper_session(zookeeper, target) as zk:
         if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:
             text = (
-                f"group '{group_id}' is not in ZooKeeper: kgroup describe shows all kinds of groups"
+                f"group '{group_id}' has had no members in ZooKeeper: "
+                "kgroup describe shows all kinds of groups"
             )
             failure = attrs.evolve(unknown_group(group_id), message=text)
             return attrs.evolve(listing, errors=[failure])

@@ -3,13 +3,14 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, get_origin
 
 import pytest
 
@@ -381,6 +382,13 @@ def test_sending_to_a_producer_that_is_closed_says_so() -> None:
     with pytest.raises(ProducerClosed):
         producer.flush()
     producer.close()
+
+
+def test_a_twin_shows_plain_attributes_and_the_futures_of_threads() -> None:
+    with Producer({"bootstrap.servers": "localhost:1"}) as producer:
+        assert {"metrics", "config", "send", "close"} <= {*dir(producer)}
+    returned = inspect.signature(Producer.send_many).return_annotation
+    assert get_origin(returned) is concurrent.futures.Future
 
 
 class OnceClosed:
