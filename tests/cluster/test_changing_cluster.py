@@ -106,6 +106,8 @@ class Numbers:
             )
             await asyncio.sleep(0.004)
         await asyncio.gather(*sent)
+        # From Python 3.12 on it does not wait for the callbacks of what is done.
+        await asyncio.sleep(0)
         assert len(self.acknowledged[partition]) == len(sent)
 
 
