@@ -37,7 +37,7 @@ from clients.errors import ClientClosed, ProducerClosed, StreamInUse
 from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import MessageAndMetadata, MessageStream
-from clients.loop_thread import LoopThread
+from clients.loop_thread import LoopThread, is_any_loop_thread
 from clients.producer.encoded_record import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
@@ -202,8 +202,11 @@ class BlockingProducer(Blocking):
         # Records are handed over without a switch of threads; lists of messages go to the loop.
         if isinstance(topic, str) and self._original._old is None:
             record = (topic, value, key, partition, headers, timestamp_ms)
+            self._loop.process.check()
             with _as_producer():
-                return self._handover.send(*record, may_wait=not self._loop.is_own_thread())
+                # Two producers would wait for each other (fault strangers-163, was: False).
+                is_callback = is_any_loop_thread()
+                return self._handover.send(*record, may_wait=not is_callback)
 
         options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
         return self._bound(self._original.send)(topic, value, key=key, **options)

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -10,6 +11,15 @@ from clients.errors import ClientClosed
 from clients.own_process import OwnProcess
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_here = threading.local()
+
+
+def is_any_loop_thread() -> bool:
+    """Return whether the caller is on the thread of a blocking client's loop."""
+    return getattr(_here, "has_loop", False)
 
 
 class LoopThread:
@@ -92,8 +102,14 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        _here.has_loop = True
         try:
             self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            logger.error("%s: a callback ended its thread: %r", self._thread.name, error)
         finally:
+            with self._closing:
+                # Nobody can wait for this loop any more (fault strangers-162).
+                self._closed = True
             # Cancels what still runs, so that each waiting thread gets its CancelledError.
             self._runner.close()

@@ -7,7 +7,7 @@ with a fixed width, as `org.apache.kafka.common.serialization` writes them.
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from uuid import UUID
 
@@ -166,6 +166,9 @@ ENCODER_OF: dict[str, Encoder] = {
 }
 """Kafka's serializers and encoders by class name, for settings of its own clients."""
 
+OUR_ENCODERS: Collection[Encoder] = (json_encoder, *ENCODER_OF.values())
+"""Those of which it is known that they return bytes."""
+
 
 def encoder_of(serializer: Any) -> Encoder:
     """Return the encoder of a setting; bytes stay unchanged if it is None.
@@ -184,4 +187,15 @@ def encoder_of(serializer: Any) -> Encoder:
             raise LookupError("no serializer of Kafka has this name; give module:Class")
         return ENCODER_OF[name]
 
-    return named_callable(serializer, "to_message")
+    encode = named_callable(serializer, "to_message")
+    return encode if encode in OUR_ENCODERS else _in_bytes(encode)
+
+
+def _in_bytes(encode: Callable[[Any], Any]) -> Encoder:
+    """Return an encoder whose results are bytes, whatever buffers an application's has."""
+
+    def encode_in_bytes(value: Any) -> bytes | None:
+        # A buffer that is used again would change records that wait (fault strangers-160).
+        return bytes_encoder(encode(value))
+
+    return encode_in_bytes

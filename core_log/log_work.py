@@ -25,6 +25,7 @@ import attrs
 
 from core_log.log import AppendLater, Log
 from core_log.storage import StorageFile
+from protocol.shielded import wait_shielded
 
 T = TypeVar("T")
 
@@ -94,10 +95,9 @@ class LogWork:
         # A thread cannot be cancelled: it must end before the turn does.
         running = asyncio.ensure_future(self.in_thread(work))
         try:
-            return await asyncio.shield(running)
+            return await wait_shielded(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
-            running.exception()  # marks it as seen: a bad disk is the log's failure
             raise
 
     def write_back(self, file: StorageFile, start: int, size: int) -> None:
@@ -154,7 +154,7 @@ class LogWork:
         log.is_lent = True
         running = asyncio.ensure_future(self.in_thread(work))
         try:
-            return await asyncio.shield(running)
+            return await wait_shielded(running)
         finally:
             # A cancelled caller leaves before its thread, which returns the log itself.
             if running.done():

@@ -129,6 +129,7 @@ SHELLS = {
     "broker.authorization.acl_store",
     "protocol.child_python",
     "protocol.port_holder",
+    "protocol.shielded",
     "protocol.suspension",
     "protocol.tls.context",
     "protocol.tls.transport",

@@ -64,6 +64,7 @@ from kazoo.protocol.connection import (
 from kazoo.protocol.states import KeeperState
 
 from protocol.frozen import frozen
+from protocol.shielded import wait_shielded
 from protocol.stalls import PUT_OFF_S, STALL_S
 from protocol.suspension import machine_s
 from protocol.timer import Timer
@@ -183,7 +184,7 @@ class KazooLink:
         stopping = self._loop.run_in_executor(None, self._stop)
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.shield(stopping)
+                await wait_shielded(stopping)
         except TimeoutError:
             pass
         finally:

@@ -23,6 +23,7 @@ from broker.network.fair_line import NOBODY, FairLine, Owner, Place
 from broker.network.long_answers import LongAnswer
 from broker.network.purgatory import Wait
 from protocol.errors import ApiError, let_go
+from protocol.shielded import wait_shielded
 
 T = TypeVar("T")
 
@@ -280,12 +281,10 @@ async def _finish(work: Callable[[], Outcome | None]) -> Outcome:
 
 async def _ended(running: asyncio.Future[T]) -> T:
     try:
-        return await asyncio.shield(running)
+        return await wait_shielded(running)
     except asyncio.CancelledError:
         # A thread cannot be stopped, and holds what it works on.
         await asyncio.wait([running])
-        # Nobody asks for its error, which is a client's (fault strangers-79).
-        running.exception()
         raise
     finally:
         # Its error has this frame in its traceback, and the request (fault security-0).

@@ -182,10 +182,16 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Verdicts[str]:
-        """Create topics. Returns None or the controller's error for each topic."""
+        """Create topics. Returns None or the controller's error for each topic.
+
+        Raises TypeError for what is no NewTopic, as a name alone.
+        """
         from clients.admin import requests
 
         new_topics = list(topics)
+        for topic in new_topics:
+            if not isinstance(topic, NewTopic):
+                raise TypeError(f"{topic!r} is no NewTopic(name)")
 
         # The controller may have moved since metadata named it: its refusal is retried.
         def read(response: Any) -> Verdicts[str]:

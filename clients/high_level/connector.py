@@ -52,6 +52,7 @@ from groups.zookeeper.registration import (
 from offsets.store import CoordinatorStore
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
+from protocol.shielded import wait_shielded
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkSession
 
@@ -413,7 +414,7 @@ class ConsumerConnector:
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
         if not self._side.is_called_by_listener:
-            await asyncio.shield(self._closing)
+            await wait_shielded(self._closing)
 
     close = shutdown
     """The same under the name that all other clients have."""

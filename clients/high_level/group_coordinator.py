@@ -46,6 +46,7 @@ from protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from protocol.primitives import WireError
+from protocol.shielded import wait_shielded
 from protocol.topic_partition import TopicPartition
 
 CONSUMER = "consumer"
@@ -78,7 +79,7 @@ class GroupCoordinatorCalls:
         """Join. Raises KgroupError."""
         joining = asyncio.ensure_future(self._ask(partial(self._send_join, effect)))
         try:
-            response = await asyncio.shield(joining)
+            response = await wait_shielded(joining)
         except asyncio.CancelledError:
             if effect.member_id:
                 joining.cancel()

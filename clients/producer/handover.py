@@ -90,25 +90,31 @@ class Handover:
     ) -> SentRecord:
         """Queue a record, and return the future of its delivery. Raises as `Producer.send`.
 
-        Where the caller may not wait, on the loop's own thread, the record waits in the queue.
+        Where the caller may not wait, on the thread of a loop, the record waits in the queue.
         """
         record = self.producer.records.encode(topic, value, key, partition, headers, timestamp_ms)
         delivery = SentRecord()
 
         with self._lock:
-            is_ready = not may_wait or (
-                len(self._queue) < MOST_QUEUED
-                and topic not in self._lines
-                and not self.producer._has_partitioner
-                and self.producer._is_ready_for(record, self._queued_bytes)
-            )
+            if may_wait:
+                is_ready = (
+                    len(self._queue) < MOST_QUEUED
+                    and topic not in self._lines
+                    and not self.producer._has_partitioner
+                    and self.producer._is_ready_for(record, self._queued_bytes)
+                )
+            else:
+                # Others would wait for it in its topic's line (fault strangers-164, was: True).
+                is_ready = not self.producer._lacks_partition(record)
             if is_ready:
                 self._put(_Entry(record, delivery, None))
             turn_is_queued = len(self._queue) % RECORDS_PER_TURN == 0
 
         # Waits outside the lock and the queue, so that others can send theirs
         # (fault strangers-138).
-        if not is_ready:
+        if not is_ready and not may_wait:
+            self.start(self._buffer_apart(record, delivery))
+        elif not is_ready:
             self._wait_for(self._buffer_behind(record, delivery))
         elif turn_is_queued:
             # A busy thread keeps the interpreter for 5 ms each time that the loop wants it, and the
@@ -131,6 +137,13 @@ class Handover:
         await self.wait_until_taken()
         await self._wait_in_lines([record[0]])
         await self.producer._buffer_record(record, cast(Delivery, delivery))
+
+    async def _buffer_apart(self, record: EncodedRecord, delivery: SentRecord) -> None:
+        """Do the same for a caller that does not wait: its error is the delivery's."""
+        try:
+            await self._buffer_behind(record, delivery)
+        except Exception as error:
+            delivery.set_exception(error)
 
     async def wait_until_buffered(self) -> None:
         """Wait until all records sent before are buffered. Call this on the loop."""

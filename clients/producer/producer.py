@@ -334,6 +334,11 @@ class Producer:
             and self._accumulator.is_open
         )
 
+    def _lacks_partition(self, record: EncodedRecord) -> bool:
+        """Return whether the topic of a record is known, and its partition is not."""
+        is_known = bool(self._cluster.view.topics.get(record[0]))
+        return is_known and not self._knows_partition(record)
+
     def _knows_partition(self, record: EncodedRecord) -> bool:
         """Return whether the topic of a record is known, and has its partition if that is given."""
         num_partitions = len(self._cluster.view.topics.get(record[0], ()))

@@ -10,7 +10,7 @@ from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import EncodedRecord, Header, record_bytes
 from clients.producer.sender import now_ms
-from clients.serializers import encoder_of
+from clients.serializers import bytes_encoder, encoder_of
 from protocol.bounds import MAX_BATCH_BYTES
 
 
@@ -52,7 +52,7 @@ class RecordEncoder:
             partition = to_partition_number(partition)
         timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
         if headers:
-            _check_header_keys(topic, headers)
+            headers = _copy_headers(topic, headers)
 
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
@@ -73,7 +73,7 @@ class RecordEncoder:
             partition = to_partition_number(partition)
         timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
         if headers:
-            _check_header_keys(topic, headers)
+            headers = _copy_headers(topic, headers)
         encoded_keys = None if keys is None else list(map(self.encode_key, keys))
         encoded_values = list(map(self._encode_value, values))
 
@@ -129,9 +129,14 @@ def _are_bytes(contents: Sequence[Any]) -> TypeGuard[Sequence[bytes]]:
     return set(map(type, contents)) <= {bytes}
 
 
-def _check_header_keys(topic: str, headers: Sequence[Header]) -> None:
-    """Raise TypeError or ValueError unless the keys are strings with an UTF-8 form (KIP-82)."""
-    for key, _ in headers:
+def _copy_headers(topic: str, headers: Sequence[Header]) -> Sequence[Header]:
+    """Return the headers as they are now, in bytes: a program may use list and buffers again.
+
+    Raises TypeError or ValueError unless the keys are strings with an UTF-8 form (KIP-82), and the
+    values bytes.
+    """
+    copied = tuple((key, bytes_encoder(value)) for key, value in headers)
+    for key, _ in copied:
         if not isinstance(key, str):
             raise TypeError(f"{topic}: header key {key!r} must be a str; Kafka stores it in UTF-8")
         try:
@@ -141,3 +146,5 @@ def _check_header_keys(topic: str, headers: Sequence[Header]) -> None:
                 f"{topic}: header key {key!r} has no UTF-8 form, in which Kafka stores it; "
                 "put bytes that are no text into the header's value"
             ) from error
+    # Of another thread they are encoded later (fault strangers-161, was: headers).
+    return copied

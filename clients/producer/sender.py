@@ -581,7 +581,9 @@ class Sender:
                 deliver(batch, response)
             else:
                 # Errors of numbers need more words than their names give.
-                why = REASONS.get(code) or batch.last_silence
+                # Else INVALID_RECORD is all that is said (fault strangers-159, was: "").
+                refusal = _refusal_in(response)
+                why = REASONS.get(code) or batch.last_silence or refusal
                 detail = f"{batch.partition}: {why}" if why else str(batch.partition)
                 # Who sends them again would double them (fault strangers-120, was: detail).
                 detail = f"{detail}; {IN_DOUBT}" if batch.is_in_doubt else detail
@@ -625,6 +627,14 @@ class Sender:
             self._progress.set_result(None)
             self._progress = None
         self.wake()
+
+
+def _refusal_in(response: ProduceResponsePartition | None) -> str:
+    """Return why a broker refused records, in its words (KIP-467); empty if it does not say."""
+    if response is None:
+        return ""
+    of_records = (error.batch_index_error_message for error in response.record_errors)
+    return next(filter(None, (*of_records, response.error_message)), "").removesuffix(".")
 
 
 def _describe_last(batch: Batch) -> str:

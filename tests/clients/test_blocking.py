@@ -15,7 +15,13 @@ from typing import Any, Self, get_origin
 import pytest
 
 from clients.blocking import BlockingConnector, Producer, twin
-from clients.errors import ClientClosed, ConsumerRebalanceFailed, ProducerClosed, StreamInUse
+from clients.errors import (
+    ClientClosed,
+    ConsumerRebalanceFailed,
+    DeadlineExceeded,
+    ProducerClosed,
+    StreamInUse,
+)
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -389,6 +395,34 @@ def test_a_twin_shows_plain_attributes_and_the_futures_of_threads() -> None:
         assert {"metrics", "config", "send", "close"} <= {*dir(producer)}
     returned = inspect.signature(Producer.send_many).return_annotation
     assert get_origin(returned) is concurrent.futures.Future
+
+
+@pytest.mark.fault("strangers-163")
+def test_callbacks_of_two_producers_send_with_each_other_and_wait_for_neither() -> None:
+    settings = {"bootstrap.servers": "localhost:1", "max.block.ms": 300}
+    with Producer(settings) as producer, Producer(settings) as other:
+        with pytest.raises(DeadlineExceeded):
+            producer.send("t", b"waits")
+        crossed: list[concurrent.futures.Future[Any]] = []
+
+        async def send_with_other() -> None:
+            crossed.append(other.send("t", b"from a callback"))
+
+        producer._loop.call(send_with_other())
+        with pytest.raises(DeadlineExceeded):
+            crossed[0].result(PATIENCE_S)
+
+
+@pytest.mark.fault("strangers-162")
+def test_a_callback_that_ends_its_thread_closes_the_client(counter: Any) -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    counter.loop.call_soon_threadsafe(leave)
+    block_until(lambda: not counter._loop.is_running, "the thread has ended")
+    with pytest.raises(ClientClosed):
+        counter.add(1)
+    counter.close()
 
 
 class OnceClosed:

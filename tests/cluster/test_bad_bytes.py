@@ -63,8 +63,8 @@ CLOSED = {
         frame(header(3, 1) + struct.pack(">i", 2**31 - 1)),
         r"METADATA version 1: topics",
     ),
-    "a string that is not UTF-8": (
-        frame(header(3, 1) + struct.pack(">ih", 1, 2) + b"\xff\xfe"),
+    "a string that is not UTF-8, and too long with what Kafka puts in its place": (
+        frame(header(3, 1) + struct.pack(">ih", 1, 20_000) + b"\xff" * 20_000),
         r"METADATA version 1: .*utf-8",
     ),
     "a body that is cut": (frame(header(0, 7) + b"\0\0"), r"PRODUCE version 7: "),

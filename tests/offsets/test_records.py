@@ -290,7 +290,6 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
         (bytes.fromhex(KEY_V1)[:-1], "malformed key"),
         (bytes.fromhex("00017fff"), "a string of 32767 bytes"),
         (bytes.fromhex("0001ffff"), "a string of -1 bytes"),
-        (bytes.fromhex("00020001ff"), "malformed key"),
     ],
 )
 def test_key_that_cannot_be_read_is_refused_with_the_reason(key: bytes, reason: str) -> None:

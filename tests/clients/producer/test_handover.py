@@ -40,6 +40,9 @@ class Buffer:
     def _is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
         return ahead_bytes + int(record[-1]) <= self.room and record[0] not in self.gone
 
+    def _lacks_partition(self, record: tuple[Any, ...]) -> bool:
+        return record[0] == "narrow"
+
     async def _buffer_record(self, record: tuple[Any, ...], delivery: Any) -> Any:
         _, error = await self._buffer_all([record], [delivery])
         if error is not None:
@@ -211,6 +214,25 @@ def test_a_callback_of_a_record_sends_without_waiting(work: Scene) -> None:
     assert not late.done()
     work.on_the_loop(there.set)
     assert late.result(PATIENCE_S) == 3
+
+
+@pytest.mark.fault("strangers-164")
+def test_a_partition_that_is_not_there_keeps_no_others_of_its_topic_waiting(work: Scene) -> None:
+    there = asyncio.Event()
+    work.on_the_loop(lambda: work.buffer.gone.update(narrow=there))
+    sent: Future[Future[Any]] = Future()
+
+    def send_apart(_: object) -> None:
+        sent.set_result(work.handover.send("narrow", b"", None, 77, (), None, may_wait=False))
+
+    work.on_the_loop(lambda: work.send(b"first").add_done_callback(send_apart))
+    apart = sent.result(PATIENCE_S)
+    work.wait_until_buffered()
+    assert not apart.done()
+    work.buffer.failure = DeadlineExceeded("too late")
+    work.on_the_loop(there.set)
+    with pytest.raises(DeadlineExceeded):
+        apart.result(PATIENCE_S)
 
 
 def test_what_can_be_told_at_once_is_raised_by_the_call(work: Scene) -> None:

@@ -20,6 +20,8 @@ from clients.serializers import int_encoder, json_encoder
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_BATCH_BYTES
 from protocol.errors import ErrorCode
+from protocol.messages import produce
+from protocol.messages.produce import ProduceResponseRecordError as RecordError
 from protocol.settings import SettingError
 from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
@@ -376,6 +378,30 @@ def test_a_time_that_is_no_int_is_refused_by_the_call() -> None:
             await producer.send("t", b"", timestamp_ms=wrong)
         with pytest.raises(TypeError, match="must be an int"):
             await producer.send_many("t", [b""], timestamp_ms=wrong)
+
+    with_producer(scenario)
+
+
+@pytest.mark.fault("strangers-159")
+@pytest.mark.parametrize("names_records", [True, False])
+def test_what_a_broker_says_of_records_that_it_refuses_is_in_the_error(
+    names_records: bool,
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        said = "Compacted topic cannot accept message without key."
+
+        def refuse(request: Any) -> Any:
+            response = produce.error_response(request, ErrorCode.INVALID_RECORD)
+            (part,) = response.responses[0].partition_responses
+            if names_records:
+                part.record_errors = [RecordError(batch_index=0, batch_index_error_message=said)]
+            else:
+                part.error_message = said
+            return response
+
+        broker.answers[ApiKey.PRODUCE] = refuse
+        with pytest.raises(BrokerError, match=r"^INVALID_RECORD: t-0: Compacted .* without key$"):
+            await producer.send_and_wait("t", b"")
 
     with_producer(scenario)
 

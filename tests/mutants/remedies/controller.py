@@ -172,8 +172,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P29",
         "a child of /brokers/ids that is no broker keeps none from registering",
         "zk.broker_znodes:BrokerId.ids_of",
-        "[int(name) for name in names if name.isdecimal()]",
-        "[int(name) for name in names]",
+        "(int(name) for name in names if name.isdecimal() and len(name) < LONGEST_LONG)",
+        "(int(name) for name in names)",
         "tests/broker/cluster/test_registration.py",
     ),
     Remedy(

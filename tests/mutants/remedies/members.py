@@ -77,7 +77,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A7",
         "a shutdown goes on when its caller is cancelled",
         "clients.high_level.connector:ConsumerConnector.shutdown",
-        "asyncio.shield(self._closing)",
+        "wait_shielded(self._closing)",
         "self._closing",
     ),
     Remedy(
