@@ -28,13 +28,13 @@ def run_tests(
     )
 
 
-def test_most_seeds_find_the_bug_of_the_toy(tmp_path: Path) -> None:
-    assert "\nMost seeds find that orders are lost" in GUIDE.read_text()
+def test_every_second_seed_finds_the_bug_of_the_toy(tmp_path: Path) -> None:
+    assert "\nEvery second seed, or more of them, finds that orders are lost" in GUIDE.read_text()
     write_toy(tmp_path)
 
-    # More than half of the six, whichever they are: the seeds of each release are others.
-    printed = run_tests(tmp_path, "--maxfail=4").stdout
-    assert "\n4 failed" in printed, printed
+    # Half of the six, whichever they are: they differ with the release, and with Python's.
+    printed = run_tests(tmp_path, "--maxfail=3").stdout
+    assert "\n3 failed" in printed, printed
 
 
 def test_bug_of_the_toy_is_found_and_its_story_is_the_same_each_time(tmp_path: Path) -> None:
