@@ -24,7 +24,9 @@ def check_partitions(*partitions: object) -> None:
 
 
 def to_partition_number(partition: int) -> int:
-    """Return the number of a partition as an int. Raises TypeError for what is none, as 1.0.
+    """Return the number of a partition as an int.
+
+    Raises TypeError for what is none, as 1.0, and ValueError for one that no request can hold.
 
     1.0 is equal to 1, and so is a TopicPartition with it: it would be found wherever 1 is, until
     a request is encoded.
@@ -32,6 +34,8 @@ def to_partition_number(partition: int) -> int:
     # The producer of all threads would end by it (fault strangers-150).
     if not hasattr(partition, "__index__"):
         raise TypeError(f"partition {partition!r} must be an int")
+    if partition >= 1 << 31:
+        raise ValueError(f"partition {partition} is beyond 32 bits")
     return int(partition)
 
 

@@ -417,6 +417,8 @@ def test_a_partition_that_is_no_int_is_refused_by_the_call_and_ends_no_other_rec
             await producer.send_many("t", [b""], partition=wrong)
         with pytest.raises(TypeError, match=refused):
             await producer.send("t", b"", key=b"its partitioner's")
+        with pytest.raises(ValueError, match="beyond 32 bits"):
+            await producer.send("t", b"", partition=1 << 31)
         assert (await producer.send_and_wait("t", b"fine", partition=False)).partition == 0
 
     with_producer(scenario, partitioner=lambda key, partitions: 0.0)
