@@ -25,7 +25,7 @@ import multiprocessing
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial, wraps
 from multiprocessing.util import Finalize
@@ -54,6 +54,9 @@ _IN_LISTENER: ContextVar[bool] = ContextVar("in_listener", default=False)
 
 class Blocking:
     """A twin of one asyncio object, of a class that `twin` made."""
+
+    closed_error: type[ClientClosed] = ClientClosed
+    """What its calls raise after the close."""
 
     def __init__(self, original: Any, loop: LoopThread) -> None:
         self._original = original
@@ -174,6 +177,9 @@ class Blocking:
 class BlockingProducer(Blocking):
     """A twin whose `send` hands records to the loop, and waits where the original would."""
 
+    # Programs catch what the original raises (fault strangers-155).
+    closed_error = ProducerClosed
+
     def __init__(self, original: AsyncProducer, loop: LoopThread) -> None:
         super().__init__(original, loop)
         self._handover = Handover(original, loop.start)
@@ -203,10 +209,9 @@ class BlockingProducer(Blocking):
         if isinstance(topic, str) and self._original._old is None:
             record = (topic, value, key, partition, headers, timestamp_ms)
             self._loop.process.check()
-            with _as_producer():
-                # Two producers would wait for each other (fault strangers-163, was: False).
-                is_callback = is_any_loop_thread()
-                return self._handover.send(*record, may_wait=not is_callback)
+            # Two producers would wait for each other (fault strangers-163, was: False).
+            is_callback = is_any_loop_thread()
+            return self._handover.send(*record, may_wait=not is_callback)
 
         options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
         return self._bound(self._original.send)(topic, value, key=key, **options)
@@ -254,25 +259,7 @@ class BlockingProducer(Blocking):
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
 
-        blocking = super()._bound(after_sent_records)
-
-        def named_blocking(*arguments: Any, **keywords: Any) -> Any:
-            with _as_producer():
-                return blocking(*arguments, **keywords)
-
-        return named_blocking
-
-
-@contextmanager
-def _as_producer() -> Iterator[None]:
-    """Raise ProducerClosed where the loop's thread has ended."""
-    try:
-        yield
-    except ProducerClosed:
-        raise
-    except ClientClosed as error:
-        # Programs catch what the original raises (fault strangers-155).
-        raise ProducerClosed("the producer is closed") from error
+        return super()._bound(after_sent_records)
 
 
 _unclosed: set[BlockingProducer] = set()
@@ -460,7 +447,7 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
     def start(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, LoopThread]:
         # The original is made on its loop, as its constructor asks for the running one.
-        loop = LoopThread(f"blocking-{original.__name__}")
+        loop = LoopThread(f"blocking-{original.__name__}", kind.closed_error)
         try:
             return loop.call(work()), loop
         except BaseException:

@@ -25,7 +25,8 @@ def is_any_loop_thread() -> bool:
 class LoopThread:
     """An event loop that runs in a thread until `stop`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, closed_error: type[ClientClosed] = ClientClosed) -> None:
+        self._closed_error = closed_error
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._closing = threading.Lock()
@@ -59,7 +60,7 @@ class LoopThread:
 
         # It never runs. Closed, it does not warn that nobody awaited it.
         work.close()
-        raise ClientClosed(f"{self._thread.name} is closed")
+        raise self._closed_error(f"{self._thread.name} is closed")
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Raises ClientClosed.
@@ -74,7 +75,7 @@ class LoopThread:
             if not self._closed:
                 raise
 
-            raise ClientClosed(f"{self._thread.name} was closed meanwhile") from None
+            raise self._closed_error(f"{self._thread.name} was closed meanwhile") from None
         finally:
             future.cancel()
 

@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -269,7 +270,8 @@ class CoordinatorSide:
     async def _wait_for_brokers(self, topics: Collection[str]) -> None:
         """Wait until a broker responds, for default.api.timeout.ms. Raises DeadlineExceeded."""
         try:
-            await self._cluster.retrying(lambda: self._cluster.refresh(topics), "metadata")
+            refresh = partial(self._cluster.refresh_unless_just_read, topics)
+            await self._cluster.retrying(refresh, "metadata")
         except ClientError:
             # A shutdown closes the connections.
             if not self._is_leaving:

@@ -142,6 +142,10 @@ class Handover:
         """Do the same for a caller that does not wait: its error is the delivery's."""
         try:
             await self._buffer_behind(record, delivery)
+        except asyncio.CancelledError:
+            # The loop ends, and nobody else knows of the record.
+            delivery.set_exception(ProducerClosed("the producer was closed meanwhile"))
+            raise
         except Exception as error:
             delivery.set_exception(error)
 
