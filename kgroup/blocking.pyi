@@ -102,7 +102,10 @@ class Admin:
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Verdicts[str]:
-        """Create topics. Returns None or the controller's error for each topic."""
+        """Create topics. Returns None or the controller's error for each topic.
+
+        Raises TypeError for what is no NewTopic, as a name alone.
+        """
 
     def create_partitions(
         self, new_partitions: Mapping[str, NewPartitions], *, validate_only: bool = False

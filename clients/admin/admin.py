@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from clients.admin import group_calls, group_responses
-from clients.admin.calls import AdminCalls
+from clients.admin.calls import UNKNOWN_ROUNDS, AdminCalls
 from clients.admin.descriptions import (
     ClusterDescription,
     ConfigResource,
@@ -717,15 +717,19 @@ class Admin:
         check_offsets(offsets)
         verdicts: dict[TopicPartition, ApiError | None] = {}
         left = dict(offsets)
+        num_rounds = 0
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        def may_pass(code: ErrorCode) -> bool:
+            # Nobody waits a minute for a topic (fault strangers-153, was: code.retriable).
+            return code.retriable and (code is not unknown or num_rounds < UNKNOWN_ROUNDS)
 
         def read(response: Any) -> None:
-            nonlocal left
+            nonlocal left, num_rounds
+            num_rounds += 1
             found = group_responses.commit_verdicts(group_id, left, response)
             verdicts.update(found)
-            passing = {p: e for p, e in found.items() if e is not None and e.code.retriable}
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            # Java's admin waits for no topic either (fault strangers-153, was: passing).
-            passing = {p: e for p, e in passing.items() if e.code is not unknown}
+            passing = {p: e for p, e in found.items() if e is not None and may_pass(e.code)}
             # Not over what others commit meanwhile (fault strangers-144, was: left).
             left = {partition: left[partition] for partition in passing}
             for error in passing.values():

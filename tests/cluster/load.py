@@ -8,8 +8,10 @@ from typing import Self
 import attrs
 
 from clients.admin import Admin
+from clients.errors import BrokerError
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.topic_contents import contents
 
@@ -95,10 +97,15 @@ class Load:
             while not self._stopping:
                 self.commits_tried = number = self.commits + 1
                 offset = OffsetAndMetadata(number, f"commit {number}")
-                await admin.commit_group_offsets(
-                    self.group, {TopicPartition(self.topic, 0): offset}
-                )
-                self.commits = number
+                try:
+                    await admin.commit_group_offsets(
+                        self.group, {TopicPartition(self.topic, 0): offset}
+                    )
+                    self.commits = number
+                except BrokerError as error:
+                    # A coordinator may hear of a new topic late.
+                    if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
                 await self._pause()
 
     async def _pause(self) -> None:

@@ -407,9 +407,14 @@ def test_what_is_committed_is_not_committed_again_with_what_is_not() -> None:
 @pytest.mark.fault("strangers-153")
 def test_offsets_of_a_topic_that_is_not_there_are_refused_without_waiting_for_it() -> None:
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        asked: list[list[int]] = []
+
         def answer(request: offset_commit.OffsetCommitRequest) -> Any:
+            asked.append([each.partition_index for each in request.topics[0].partitions])
             response = offset_commit.error_response(request, ErrorCode.NONE)
-            response.topics[0].partitions[1].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for each in response.topics[0].partitions:
+                if each.partition_index == P1.partition:
+                    each.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return response
 
         broker_1.answers[ApiKey.OFFSET_COMMIT] = answer
@@ -418,7 +423,19 @@ def test_offsets_of_a_topic_that_is_not_there_are_refused_without_waiting_for_it
         refused = verdicts[P1]
         assert refused is not None
         assert (verdicts[P0], refused.code) == (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert len(broker_1.asked(ApiKey.OFFSET_COMMIT)) == 1
+        assert asked == [[P0.partition, P1.partition], [P1.partition]]
+
+    with_admin(scenario)
+
+
+def test_offsets_of_a_topic_that_the_coordinator_just_hears_of_are_committed() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        codes = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+        broker_1.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
+            request, codes.pop(0)
+        )
+        await admin.commit_group_offsets("g", {P0: OffsetAndMetadata(5)})
+        assert not codes
 
     with_admin(scenario)
 
