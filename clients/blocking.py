@@ -202,8 +202,8 @@ class BlockingProducer(Blocking):
 
         Waits only for the topic's metadata and for room in the buffer, `max.block.ms` in all.
         Raises as `kgroup.Producer.send`; later failures of the record are in its future. In a
-        callback of such a future it does not wait: the record waits, and its future fails if that
-        takes too long.
+        callback of such a future it does not wait: the record waits, beyond `buffer.memory` if need
+        be, and its future fails if that takes too long.
         """
         # Records are handed over without a switch of threads; lists of messages go to the loop.
         if isinstance(topic, str) and self._original._old is None:

@@ -38,7 +38,10 @@ class Controller:
     def decode(data: bytes | None, path: str = "/controller") -> "Controller":
         """Read JSON, or a bare broker id, which the first brokers with a controller wrote."""
         if data and re.fullmatch(rb"-?[0-9]+", data):
-            return Controller(int(data), -1)
+            try:
+                return Controller(broker_id(int(data)), -1)
+            except ValueError as error:
+                raise ZnodeError(path, f"{data!r} {error}") from None
 
         read = JsonReader(data, path)
         read.take("version", integer, 1)

@@ -91,8 +91,8 @@ class Case:
     def _lag_at(self, commit: Commit) -> int | None:
         """Return the lag at a commit; None if it is not known."""
         unread_ms = self.unread_since_ms
-        is_last = commit.offset == self.commits[-1].offset and commit.lag is None
-        if is_last and unread_ms is not None and 0 <= commit.at_ms < unread_ms:
+        is_last = commit.offset == self.commits[-1].offset
+        if commit.lag is None and is_last and unread_ms and 0 <= commit.at_ms < unread_ms:
             # What is unread since was not there yet (fault strangers-156, was: None).
             return 0
         return commit.lag

@@ -328,6 +328,8 @@ def test_owner_names_its_consumer_before_the_last_dash() -> None:
         (TopicAssignment, b'{"partitions":{"0":["1"]}}', "an integer"),
         (PartitionState, b'{"leader":1,"leader_epoch":0,"isr":[1]}', "no 'controller_epoch'"),
         (Controller, b'{"version":1}', "no 'brokerid'"),
+        (Controller, b"3000000000", "must be from 0 to 2147483647"),
+        (Controller, b"-1", "must be from 0 to 2147483647"),
         (ControllerEpoch, None, "not a decimal number"),
         (ControllerEpoch, b" 1", "not a decimal number"),
         (ConsumerOffset, b"1.5", "not a decimal number"),
