@@ -158,9 +158,6 @@ class Simulation:
         await until_answered(goes_on, f"l: the group goes on without {node.host}", QUIET_S)
         self.story.counts["silences borne"] += 1
         end_silence()
-        # Until it hears of its deposition it answers as a leader, and not all that is acknowledged
-        # is in its log.
-        await cluster.client("witness").run(self._until_told_alike)
 
     @staticmethod
     def _all(tasks: list[asyncio.Task[None]]) -> Callable[[], Awaitable[bool]]:
@@ -183,6 +180,9 @@ class Simulation:
             return
         log: dict[tuple[int, int], bytes] = {}
         auditor = cluster.client("auditor")
+        # A broker that was not heard answers as a leader until it hears of its deposition, and not
+        # all that is acknowledged is in its log.
+        await auditor.run(self._until_told_alike)
         await auditor.run(lambda: self._read_all(log, QUIET_S))
         invariants.all_there(log)
         invariants.once_in_order(log, {w.name for w in self.writers if w.is_idempotent})
@@ -196,7 +196,6 @@ class Simulation:
             return True
 
         await until_answered(settled, "all replicas are in sync and alike", QUIET_S)
-        await auditor.run(self._until_told_alike)
         invariants.look_at_logs()
 
         async def consumed() -> bool:
