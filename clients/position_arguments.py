@@ -1,9 +1,10 @@
-"""Check the partitions and offsets that a program hands over: a TypeError says what is wanted.
+"""Check the names, partitions and offsets that a program hands over.
 
-Python's own would name what is done with them inside, and some mistakes would do nothing.
+A TypeError says what is wanted. Python's own would name what is done with them inside, and some
+mistakes would do nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from clients.errors import BrokerError
 from protocol.api_key import ApiKey
@@ -37,6 +38,30 @@ def to_partition_number(partition: int) -> int:
     if partition >= 1 << 31:
         raise ValueError(f"partition {partition} is beyond 32 bits")
     return int(partition)
+
+
+def list_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return partitions as a list. Raises TypeError for one alone, and for what is none."""
+    if isinstance(partitions, TopicPartition):
+        raise TypeError(f"{partitions!r} is one partition: give a list of them")
+    found = list(partitions)
+    check_partitions(*found)
+    return found
+
+
+def list_names(names: Iterable[str], kind: str) -> list[str]:
+    """Return names of a kind, such as "topic", as a list.
+
+    Raises TypeError for one name alone, whose letters would be taken for names.
+    """
+    # Those of one letter would have been deleted (fault strangers-165).
+    if isinstance(names, str | bytes):
+        raise TypeError(f"{names!r} is one {kind}: give a list, as [{names!r}]")
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} {name!r} must be a str")
+    return found
 
 
 def check_topic(topic: str) -> None:

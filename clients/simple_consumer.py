@@ -20,7 +20,7 @@ from clients.fetch_requests import Isolation
 from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
-from clients.position_arguments import check_offsets
+from clients.position_arguments import check_offsets, list_partitions
 from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
@@ -317,7 +317,7 @@ class SimpleConsumer:
 
         Raises BrokerError for an error of the whole request, such as NOT_COORDINATOR.
         """
-        partition_list = list(partitions)
+        partition_list = list_partitions(partitions)
 
         async def ask(connection: Connection) -> OffsetFetchResponse:
             request = fetch_offsets_request(group, partition_list)

@@ -54,7 +54,7 @@ from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
-from clients.position_arguments import check_offsets
+from clients.position_arguments import check_offsets, list_names, list_partitions
 from clients.shared_close import SharedClose
 from offsets.requests import (
     commit_request,
@@ -242,7 +242,7 @@ class Admin:
         """Delete topics. Returns None or the controller's error for each topic."""
         from protocol.messages.delete_topics import DeleteTopicsRequest
 
-        topic_names = list(names)
+        topic_names = list_names(names, "topic")
         request = DeleteTopicsRequest(
             topic_names=topic_names, timeout_ms=self.config.request_timeout_ms
         )
@@ -282,7 +282,7 @@ class Admin:
             _, topics = await self.describe_all()
             return topics
 
-        topic_names = sorted(names)
+        topic_names = sorted(list_names(names, "topic"))
         view = await self._calls.view(topic_names)
 
         # The first error ends the call: a description is asked for as a whole.
@@ -436,7 +436,8 @@ class Admin:
         """Return those of `users`, or of all, that can log in by SCRAM (brokers from 2.7 on)."""
         from clients.admin import user_requests
 
-        request = user_requests.describe_request(users)
+        names = None if users is None else list_names(users, "user")
+        request = user_requests.describe_request(names)
         return await self._calls.broker(None, request, user_requests.described_users)
 
     async def alter_user_scram_credentials(self, changes: Iterable[UserChange]) -> Verdicts[str]:
@@ -526,7 +527,7 @@ class Admin:
         """Return those of `partitions`, or of all, that are being moved (brokers from 2.4 on)."""
         from clients.admin import requests
 
-        partition_list = None if partitions is None else list(partitions)
+        partition_list = None if partitions is None else list_partitions(partitions)
         request = requests.list_reassignments_request(
             partition_list, self.config.request_timeout_ms
         )
@@ -542,7 +543,7 @@ class Admin:
         """
         from clients.admin import requests
 
-        partition_list = None if partitions is None else list(partitions)
+        partition_list = None if partitions is None else list_partitions(partitions)
         timeout_ms = self.config.request_timeout_ms
         request = requests.elect_leaders_request(election_type, partition_list, timeout_ms)
 
@@ -664,7 +665,8 @@ class Admin:
 
         Each coordinator is asked for many of its groups at once.
         """
-        return await self._calls.coordinators(group_ids, group_calls.describe, "groups")
+        ids = list_names(group_ids, "group")
+        return await self._calls.coordinators(ids, group_calls.describe, "groups")
 
     async def group_offsets(
         self,
@@ -678,7 +680,7 @@ class Admin:
         With `require_stable` transactions that have offsets of the group are waited for (brokers
         from 2.5 on). After the timeout of the call it raises DeadlineExceeded.
         """
-        partition_list = None if partitions is None else list(partitions)
+        partition_list = None if partitions is None else list_partitions(partitions)
         request = fetch_offsets_request(group_id, partition_list, require_stable=require_stable)
         read = partial(group_responses.committed_offsets, group_id, partition_list)
         return await self._calls.coordinator(group_id, lambda: request, read)
@@ -690,7 +692,8 @@ class Admin:
 
         Coordinators from 3.0 on are asked for many of their groups at once (KIP-709).
         """
-        return await self._calls.coordinators(group_ids, group_calls.fetch_offsets, "offsets")
+        ids = list_names(group_ids, "group")
+        return await self._calls.coordinators(ids, group_calls.fetch_offsets, "offsets")
 
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -756,7 +759,7 @@ class Admin:
                 return error
             return None
 
-        ids = list(dict.fromkeys(group_ids))
+        ids = list(dict.fromkeys(list_names(group_ids, "group")))
         return dict(zip(ids, await asyncio.gather(*map(delete, ids)), strict=True))
 
     async def remove_group_members(
@@ -793,7 +796,7 @@ class Admin:
         Returns None, also for a partition without an offset, or an error for each partition:
         GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises BrokerError for the group.
         """
-        partition_list = list(partitions)
+        partition_list = list_partitions(partitions)
         request = delete_offsets_request(group_id, partition_list)
         read = partial(group_responses.offsets_deleted, group_id, partition_list)
 
@@ -832,7 +835,9 @@ class Admin:
         from clients.admin.transaction_calls import TransactionFilter
 
         duration_ms = -1 if min_duration_ms is None else min_duration_ms
-        wanted = TransactionFilter(tuple(states), tuple(producer_ids), duration_ms)
+        wanted = TransactionFilter(
+            tuple(list_names(states, "state")), tuple(producer_ids), duration_ms
+        )
         return await self._calls.each_broker(wanted.list_transactions, "transactions")
 
     async def describe_transactions(
@@ -851,8 +856,9 @@ class Admin:
         """Do the same as `describe_transactions`, with an error for each id that has one."""
         from clients.admin import transaction_calls
 
+        ids = list_names(transactional_ids, "transactional id")
         return await self._calls.coordinators(
-            transactional_ids, transaction_calls.describe, "transactions", key_type=TRANSACTION_KEY
+            ids, transaction_calls.describe, "transactions", key_type=TRANSACTION_KEY
         )
 
     async def fence_producers(
@@ -864,10 +870,9 @@ class Admin:
         """
         from clients.admin import transaction_calls
 
+        ids = list_names(transactional_ids, "transactional id")
         fence = partial(transaction_calls.fence, timeout_ms=self.config.request_timeout_ms)
-        return await self._calls.coordinators(
-            transactional_ids, fence, "producers", key_type=TRANSACTION_KEY
-        )
+        return await self._calls.coordinators(ids, fence, "producers", key_type=TRANSACTION_KEY)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker: int | None = None
@@ -886,7 +891,10 @@ class Admin:
         from clients.admin import transaction_calls
 
         return await self._calls.each_leader(
-            partitions, transaction_calls.describe_producers, "producers", broker_id=broker
+            list_partitions(partitions),
+            transaction_calls.describe_producers,
+            "producers",
+            broker_id=broker,
         )
 
     async def abort_transaction(

@@ -33,6 +33,7 @@ from clients.groups.group_facts import (
 from clients.groups.group_view import unknown_group
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.unowned_partitions import Consumed, find_unowned
+from clients.position_arguments import list_names, list_partitions
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
@@ -144,7 +145,7 @@ class GroupReader:
 
         Each coordinator is asked for many groups at once.
         """
-        groups = list(names)
+        groups = list_names(names, "group")
         at_coordinators, in_zookeeper = await asyncio.gather(
             self._read_coordinators(groups), self.groups_in_zookeeper(groups)
         )
@@ -175,7 +176,7 @@ class GroupReader:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogOffsets]:
         """Return the start and end of each log; each leader gets a request for either."""
-        partition_list = list(partitions)
+        partition_list = list_partitions(partitions)
         admin = self.sessions.admin
 
         async def listed_at(time: int, what: str) -> dict[TopicPartition, ListedOffset] | None:
@@ -258,7 +259,7 @@ class GroupReader:
 
     async def groups_in_zookeeper(self, names: Iterable[str]) -> list[GroupFacts]:
         """Return the facts in ZooKeeper of each group, also of unknown ones."""
-        groups = list(names)
+        groups = list_names(names, "group")
         in_zookeeper = self._zookeeper()
         if in_zookeeper is None:
             return [GroupFacts(group) for group in groups]

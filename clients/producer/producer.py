@@ -254,6 +254,9 @@ class Producer:
         if self._old is not None:
             raise TypeError("with producer.type, give `send` a list of messages")
 
+        # Each letter of a text is a value too (fault strangers-165).
+        if isinstance(values, str | bytes | bytearray | memoryview):
+            raise TypeError("send_many takes a list of values: `send` takes one")
         values = list(values)
         keys = None if keys is None else list(keys)
         if keys is not None and len(keys) != len(values):

@@ -1,6 +1,6 @@
 """Encode records, and check all that can be checked without the cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from clients.errors import RecordTooLarge
@@ -135,6 +135,8 @@ def _copy_headers(topic: str, headers: Sequence[Header]) -> Sequence[Header]:
     Raises TypeError or ValueError unless the keys are strings with an UTF-8 form (KIP-82), and the
     values bytes.
     """
+    if isinstance(headers, Mapping | str):
+        raise TypeError(f"{topic}: headers must be a list of pairs of key and value")
     copied = tuple((key, bytes_encoder(value)) for key, value in headers)
     for key, _ in copied:
         if not isinstance(key, str):

@@ -1,4 +1,4 @@
-"""Partitions and offsets of a wrong kind are refused in a sentence, before anything is asked."""
+"""Names, partitions and offsets of a wrong kind are refused before anything is asked."""
 
 import inspect
 from collections.abc import Callable
@@ -70,6 +70,51 @@ def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> N
             await Admin("b:1").commit_group_offsets("g", impossible)
         with pytest.raises(ValueError, match=said):
             await SimpleConsumer("b", 1).commit_offsets("g", {P0: offset})
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.fault("strangers-165")
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda a: a.delete_topics("ab"), r"^'ab' is one topic: give a list, as \['ab'\]$"),
+        (lambda a: a.describe_topics(b"ab"), "^b'ab' is one topic"),
+        (lambda a: a.delete_topics(["ab", 1]), "^topic 1 must be a str$"),
+        (lambda a: a.delete_groups("ab"), "^'ab' is one group"),
+        (lambda a: a.describe_groups("ab"), "^'ab' is one group"),
+        (lambda a: a.describe_each_group("ab"), "^'ab' is one group"),
+        (lambda a: a.offsets_of_each_group("ab"), "^'ab' is one group"),
+        (lambda a: a.describe_transactions("ab"), "^'ab' is one transactional id"),
+        (lambda a: a.fence_producers("ab"), "^'ab' is one transactional id"),
+        (lambda a: a.describe_user_scram_credentials("ab"), "^'ab' is one user"),
+        (lambda a: a.list_transactions(states="Ongoing"), "^'Ongoing' is one state"),
+        (lambda a: a.delete_group_offsets("g", P0), "is one partition: give a list of them$"),
+        (lambda a: a.group_offsets("g", P0), "is one partition: give a list of them$"),
+        (lambda a: a.group_offsets("g", ["t-0"]), NO_PARTITION),
+        (lambda a: a.elect_leaders(0, P0), "is one partition"),
+        (lambda a: a.list_partition_reassignments(P0), "is one partition"),
+        (lambda a: a.describe_producers(P0), "is one partition"),
+    ],
+)
+def test_one_name_or_partition_is_no_list_of_them(call: Call, said: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(TypeError, match=said):
+            await call(Admin("b:1"))
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.fault("strangers-165")
+def test_one_value_or_a_mapping_of_headers_is_no_list_of_them() -> None:
+    async def scenario() -> None:
+        producer = Producer({"bootstrap.servers": "b:1"})
+        for value in ("ab", b"ab", bytearray(b"ab")):
+            with pytest.raises(TypeError, match=r"^send_many takes a list of values"):
+                await producer.send_many("t", value)
+        with pytest.raises(TypeError, match=r"^t: headers must be a list of pairs of key"):
+            await producer.send("t", b"v", headers={"ab": b"v"})  # type: ignore[arg-type]
+        await producer.close()
 
     run_in_virtual_time(scenario())
 
