@@ -6,7 +6,7 @@ from typing import Any
 from clients.security import SecurityConfig
 from clients.transport.broker_versions import known_broker_version
 from protocol.frozen import frozen
-from protocol.settings import Check, ge, setting
+from protocol.settings import Check, ge, int32, setting
 from protocol.text import explain_unsendable
 
 IGNORED: Mapping[str, str] = {
@@ -80,13 +80,13 @@ class ClusterConfig(BrokerVersionConfig):
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         30_000,
-        validator=ge(0),
+        validator=int32(0),
         doc="Longest wait for one response (KIP-19)",
     )
     default_api_timeout_ms: int = setting(
         "default.api.timeout.ms",
         60_000,
-        validator=ge(0),
+        validator=int32(0),
         doc="Longest time for a call with its retries",
     )
     retry_backoff_ms: int = setting(
@@ -113,8 +113,8 @@ class ClusterConfig(BrokerVersionConfig):
 
     # ---- connections
     send_buffer_bytes: int = setting(
-        "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1: the system's default"
+        "send.buffer.bytes", -1, validator=int32(-1), doc="SO_SNDBUF; -1: the system's default"
     )
     receive_buffer_bytes: int = setting(
-        "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1: the system's default"
+        "receive.buffer.bytes", -1, validator=int32(-1), doc="SO_RCVBUF; -1: the system's default"
     )

@@ -5,12 +5,16 @@ mistakes would do nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from clients.errors import BrokerError
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.text import explain_unsendable
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 def check_partitions(*partitions: object) -> None:
@@ -40,11 +44,34 @@ def to_partition_number(partition: int) -> int:
     return int(partition)
 
 
+def list_of(kind: type[T], values: Iterable[T]) -> list[T]:
+    """Return values as a list. Raises TypeError for one alone, and for what is of another kind."""
+    if isinstance(values, kind):
+        raise TypeError(f"{values!r} is one {kind.__name__}: give a list of them")
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{values!r} is no list of {kind.__name__}")
+    found = list(values)
+    _check_each(kind, found)
+    return found
+
+
+def mapping_from(kind: type[T], values: Mapping[T, V]) -> Mapping[T, V]:
+    """Return the mapping. Raises TypeError if it is none, or a key is of another kind."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{values!r} is no mapping from {kind.__name__}")
+    _check_each(kind, values)
+    return values
+
+
+def _check_each(kind: type, values: Iterable[object]) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r} is no {kind.__name__}")
+
+
 def list_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions as a list. Raises TypeError for one alone, and for what is none."""
-    if isinstance(partitions, TopicPartition):
-        raise TypeError(f"{partitions!r} is one partition: give a list of them")
-    found = list(partitions)
+    found = list_of(TopicPartition, partitions)
     check_partitions(*found)
     return found
 
@@ -52,7 +79,8 @@ def list_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition
 def list_names(names: Iterable[str], kind: str) -> list[str]:
     """Return names of a kind, such as "topic", as a list.
 
-    Raises TypeError for one name alone, whose letters would be taken for names.
+    Raises TypeError for one name alone, whose letters would be taken for names, and ValueError for
+    a name that no request can hold.
     """
     # Those of one letter would have been deleted (fault strangers-165).
     if isinstance(names, str | bytes):
@@ -61,11 +89,19 @@ def list_names(names: Iterable[str], kind: str) -> list[str]:
     for name in found:
         if not isinstance(name, str):
             raise TypeError(f"{kind} {name!r} must be a str")
+        reason = explain_unsendable(name)
+        if reason is not None:
+            raise ValueError(f"{kind} {name[:99]!r} {reason}")
     return found
 
 
 def check_topic(topic: str) -> None:
-    """Raise BrokerError INVALID_TOPIC_EXCEPTION for a name that no broker can be asked about."""
+    """Raise BrokerError INVALID_TOPIC_EXCEPTION for a name that no broker can be asked about.
+
+    Raises TypeError for what is no name.
+    """
+    if not isinstance(topic, str):
+        raise TypeError(f"topic {topic!r} must be a str")
     reason = explain_unsendable(topic)
     if reason is not None:
         raise BrokerError(
@@ -85,3 +121,8 @@ def check_offsets(offsets: object) -> None:
             raise TypeError(f"{partition}: offset {committed.offset!r} must be an int")
         if not 0 <= committed.offset < 1 << 63:
             raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
+        if not isinstance(committed.metadata, str):
+            raise TypeError(f"{partition}: metadata {committed.metadata!r} must be a str")
+        reason = explain_unsendable(committed.metadata)
+        if reason is not None:
+            raise ValueError(f"{partition}: metadata {reason}")

@@ -20,7 +20,7 @@ from clients.fetch_requests import Isolation
 from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
-from clients.position_arguments import check_offsets, list_partitions
+from clients.position_arguments import check_offsets, list_of, list_partitions
 from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
@@ -37,7 +37,7 @@ from protocol.frozen import frozen
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import ListOffsetsResponsePartition
 from protocol.messages.offset_fetch import OffsetFetchResponse
-from protocol.settings import load
+from protocol.settings import SettingError, convert, load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -82,12 +82,21 @@ class SimpleConsumer:
         broker_version: str = "",
         security: Mapping[str, Any] | None = None,
     ) -> None:
-        self.host = host
-        self.port = port
-        self.so_timeout_ms = so_timeout_ms
-        self.buffer_size = buffer_size
-        self.client_id = client_id
-        self.broker_version = broker_version
+        self.host = convert("host", host, str)
+        self.port = convert("port", port, int)
+        if not 0 <= self.port < 1 << 16:
+            raise SettingError("port", "Value must be from 0 to 65535", str(port))
+        own = {
+            "request.timeout.ms": so_timeout_ms,
+            "receive.buffer.bytes": buffer_size,
+            "client.id": client_id,
+            "broker.version.fallback": broker_version,
+        }
+        checked = load(ClusterConfig, own)[0]
+        self.so_timeout_ms = checked.request_timeout_ms
+        self.buffer_size = checked.receive_buffer_bytes
+        self.client_id = checked.client_id
+        self.broker_version = checked.broker_version_fallback
 
         settings = load(SecurityConfig, security or {})[0]
         self._tls = tls_of(settings)
@@ -180,7 +189,7 @@ class SimpleConsumer:
         A partition that occurs twice is read in two requests.
         """
         results: list[FetchedPartition] = []
-        rest = list(requests)
+        rest = list_of(FetchRequest, requests)
         while rest:
             # Take requests up to the first partition that occurs again.
             requested: dict[TopicPartition, tuple[int, int]] = {}

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from protocol.bounds import MAX_ERROR_CHARACTERS, MAX_STRING_BYTES
+from protocol.misfits import explain_misfit
 from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.text import REPLACE
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
@@ -144,7 +145,9 @@ def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> 
     try:
         writer(value.__class__, version)(out, value, holes)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-        raise WireError(f"{type(value).__name__} v{version}: {error}") from error
+        # Python's own words would name neither field nor value (fault strangers-169, was: error).
+        reason = explain_misfit(value, version) or error
+        raise WireError(f"{type(value).__name__} v{version}: {reason}") from error
 
 
 @cache
@@ -513,6 +516,9 @@ def _write_sized(source: _Source, kind: WireType, flexible: bool, null: bool, va
     else:
         source.add(f"{body} = {text}", f"{length} = len({body})")
 
+    if kind is STRING and flexible:
+        # No broker takes more: it would close the connection (fault strangers-170).
+        source.add(f"if {length} > {MAX_STRING_BYTES}: raise TypeError('a string is too long')")
     _write_length(source, "h" if kind is STRING else "i", flexible, length)
     source.add(f"if {length} > 0: out += {body}")
 

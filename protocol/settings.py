@@ -39,6 +39,8 @@ _SECRET = re.compile(
     r"|certificate\.chain|truststore\.certificates|jaas\.config|zookeeper\.digest)$"
 )
 HIDDEN = "[hidden]"
+_MAX_SHOWN = 200
+"""Characters of a value that an error shows, at most."""
 """Stands for a secret value, as in Kafka."""
 
 # Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
@@ -55,7 +57,10 @@ class SettingError(KgroupError, ValueError):
     """
 
     def __init__(self, name: str, reason: str, value: str | None = None) -> None:
-        subject = name if value is None else f"Invalid value {value} for configuration {name}"
+        subject = name
+        if value is not None:
+            shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
+            subject = f"Invalid value {shown} for configuration {name}"
         super().__init__(f"{subject}: {reason}")
         self.name = name
         self.reason = reason
@@ -133,6 +138,9 @@ def load(
     `accepted` maps the names that are accepted without effect to the reason. Raises SettingError
     for an unknown name, a name given twice, a missing one, or a value outside its range.
     """
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"settings are a mapping of names to values, not {mapping!r:.60}")
+
     declaring: type = cls
     # Names are compared without regard to dots, dashes and capital letters.
     fields = _spellings(declaring)
@@ -196,7 +204,7 @@ def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
         return _CONVERTERS.get(kind, lambda value: value)(raw)
     except (ValueError, TypeError) as error:
         expected = _EXPECTED.get(kind, f"Not a number of type {whole_number}")
-        raise SettingError(name, expected, str(raw)) from error
+        raise SettingError(name, expected, HIDDEN if is_secret(name) else str(raw)) from error
 
 
 def _kind(hint: Any) -> Any:
@@ -365,13 +373,21 @@ def _match(pattern: re.Pattern[str], raw: str) -> str:
 
 
 def _to_text(raw: Any) -> str:
+    # An unset variable of the environment would be the group "None" (fault strangers-167).
+    if raw is None or isinstance(raw, _NO_TEXT):
+        raise TypeError("not a string")
     return str(raw).strip(_TRIMMED)
 
 
 def _to_words(raw: Any) -> tuple[str, ...]:
     if isinstance(raw, str):
         raw = raw.split(",")
+    elif isinstance(raw, bytes | bytearray | Mapping):
+        raise TypeError("not a list")
     return tuple(word for word in map(_to_text, raw) if word)
+
+
+_NO_TEXT = (bytes, bytearray, memoryview, Mapping, list, tuple, set, frozenset)
 
 
 _TYPE_NAMES: dict[Any, str] = {

@@ -44,6 +44,7 @@ ALSO: dict[str, set[str]] = {
         "clients.cluster_view",
         "clients.command_line.command_group",
         "clients.errors",
+        "clients.command_line.finite_range",
         "clients.command_line.interrupts",
         "clients.command_line.kafka_spelling",
         "clients.command_line.missing_rights",

@@ -19,6 +19,7 @@ from broker.kbroker.topic_rows import (
 )
 from clients.admin import Admin
 from clients.admin.descriptions import ClusterDescription
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import (
     Column,
     Failure,
@@ -93,7 +94,7 @@ Example:
 @output_option
 @click.option(
     "--watch",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SEC",
     help="Repeat every SEC seconds until Ctrl-C.",
 )

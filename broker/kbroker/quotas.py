@@ -4,6 +4,7 @@ Kafka's spelling works as it is: `--alter --entity-type users --entity-name u --
 """
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -232,6 +233,9 @@ def _name(entity: QuotaEntity) -> str:
 
 def _number(key: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise click.UsageError(f"{key}={text}: not a number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise click.UsageError(f"{key}={text}: not a number")
+    return number

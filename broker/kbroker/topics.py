@@ -161,7 +161,7 @@ Example:
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=32767),
     help="Replicas of each partition.  [default: the broker's]",
 )
 @click.option(

@@ -54,7 +54,13 @@ from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
-from clients.position_arguments import check_offsets, list_names, list_partitions
+from clients.position_arguments import (
+    check_offsets,
+    list_names,
+    list_of,
+    list_partitions,
+    mapping_from,
+)
 from clients.shared_close import SharedClose
 from offsets.requests import (
     commit_request,
@@ -188,10 +194,7 @@ class Admin:
         """
         from clients.admin import requests
 
-        new_topics = list(topics)
-        for topic in new_topics:
-            if not isinstance(topic, NewTopic):
-                raise TypeError(f"{topic!r} is no NewTopic(name)")
+        new_topics = list_of(NewTopic, topics)
 
         # The controller may have moved since metadata named it: its refusal is retried.
         def read(response: Any) -> Verdicts[str]:
@@ -234,7 +237,9 @@ class Admin:
             )
 
         request = requests.create_partitions_request(
-            new_partitions, self.config.request_timeout_ms, validate_only=validate_only
+            mapping_from(str, new_partitions),
+            self.config.request_timeout_ms,
+            validate_only=validate_only,
         )
         return verdicts_of(new_partitions, await self._calls.controller(request, read))
 
@@ -328,7 +333,7 @@ class Admin:
             }
 
         request_for = partial(requests.describe_configs_request, synonyms=synonyms)
-        resource_list = list(resources)
+        resource_list = list_of(ConfigResource, resources)
         configs = await self._calls.keepers(resource_list, request_for, read)
 
         # A response without one of them would pass as a resource without settings.
@@ -360,7 +365,8 @@ class Admin:
             }
 
         request_for = partial(requests.describe_configs_request, synonyms=False)
-        return await self._calls.each_keeper(resources, request_for, read, at)
+        resource_list = list_of(ConfigResource, resources)
+        return await self._calls.each_keeper(resource_list, request_for, read, at)
 
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
@@ -376,7 +382,8 @@ class Admin:
             return requests.alter_configs_request(changes, validate_only=validate_only)
 
         # A broker's settings are changed at that broker.
-        verdicts = await self._calls.keepers(configs, request_for, requests.altered_configs)
+        resources = mapping_from(ConfigResource, configs)
+        verdicts = await self._calls.keepers(resources, request_for, requests.altered_configs)
         return verdicts_of(configs, verdicts)
 
     async def incremental_alter_configs(
@@ -395,7 +402,8 @@ class Admin:
             subset = {resource: changes[resource] for resource in resources}
             return requests.incremental_alter_configs_request(subset, validate_only=validate_only)
 
-        verdicts = await self._calls.keepers(changes, request_for, requests.altered_configs)
+        resources = mapping_from(ConfigResource, changes)
+        verdicts = await self._calls.keepers(resources, request_for, requests.altered_configs)
         return verdicts_of(changes, verdicts)
 
     # -- quotas
@@ -425,7 +433,8 @@ class Admin:
         """
         from clients.admin import client_quotas
 
-        request = client_quotas.alter_request(changes, validate_only=validate_only)
+        entities = mapping_from(tuple, changes)
+        request = client_quotas.alter_request(entities, validate_only=validate_only)
         return verdicts_of(changes, await self._calls.broker(None, request, client_quotas.altered))
 
     # -- users
@@ -449,6 +458,9 @@ class Admin:
         from clients.admin import user_requests
 
         change_list = list(changes)
+        for change in change_list:
+            if not isinstance(change, UserChange):
+                raise TypeError(f"{change!r} is no ScramUpsertion or ScramDeletion")
         # In a thread: each password takes milliseconds.
         request = await asyncio.get_running_loop().run_in_executor(
             None, user_requests.alter_request, change_list
@@ -480,7 +492,7 @@ class Admin:
         """
         from clients.admin import acl_requests
 
-        binding_list = list(bindings)
+        binding_list = list_of(AclBinding, bindings)
         since = acl_requests.first_version(binding.resource.pattern for binding in binding_list)
         request = acl_requests.create_acls_request(binding_list)
         read = partial(acl_requests.created_acls, binding_list)
@@ -497,7 +509,7 @@ class Admin:
         """
         from clients.admin import acl_requests
 
-        filter_list = list(filters)
+        filter_list = list_of(AclFilter, filters)
         since = acl_requests.first_version(chosen.pattern for chosen in filter_list)
         request = acl_requests.delete_acls_request(filter_list)
         read = partial(acl_requests.deleted_acls, filter_list)
@@ -514,6 +526,7 @@ class Admin:
         """
         from clients.admin import requests
 
+        mapping_from(TopicPartition, targets)
         request = requests.reassignments_request(targets, self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
@@ -573,7 +586,7 @@ class Admin:
             read = partial(requests.altered_log_dirs, broker_id, paths)
             return await self._calls.broker(broker_id, request, read)
 
-        by_broker = requests.by_broker(places)
+        by_broker = requests.by_broker(mapping_from(TopicPartitionReplica, places))
 
         # The brokers are asked concurrently; replicas of one broker share a request.
         parts = await asyncio.gather(*(alter_on_broker(*item) for item in by_broker.items()))
@@ -591,6 +604,9 @@ class Admin:
         from clients.admin import requests
         from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
+        # None would be any broker (fault strangers-165).
+        if type(broker) is not int:
+            raise TypeError(f"broker {broker!r} must be an int")
         request = DescribeLogDirsRequest(topics=None if with_replicas else ())
         return await self._calls.broker(broker, request, requests.log_dirs)
 
@@ -622,6 +638,7 @@ class Admin:
         offset at the timeout has its error. A topic that brokers do not know may have just been
         created, and is waited for; where it is rather a deleted one, `waits_for_topics` is False.
         """
+        mapping_from(TopicPartition, times)
         return await self._calls.leaders(times, isolation, timeout_ms, waits_for_topics)
 
     async def first_timestamps(
@@ -634,6 +651,7 @@ class Admin:
         """
         from clients.first_timestamps import read_first_timestamps
 
+        mapping_from(TopicPartition, offsets)
         return await read_first_timestamps(self.cluster, offsets, isolation)
 
     # -- groups
@@ -772,7 +790,7 @@ class Admin:
         """
         from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 
-        leaving = list(dict.fromkeys(members))
+        leaving = list(dict.fromkeys(list_of(GroupMemberId, members)))
         request = LeaveGroupRequest(
             group_id=group_id,
             members=[

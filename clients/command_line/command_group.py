@@ -45,6 +45,26 @@ COMPLETION = "clients.kgroup.completion"
 """Completes the names of groups and topics. It reads groups, so it stands above this module."""
 
 
+class _Text(type(click.STRING)):  # type: ignore[misc]  # click does not export the class
+    """Text that brokers can be sent: a name of the shell may have bytes that are no UTF-8."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text. Raises BadParameter (exit code 2)."""
+        text: str = super().convert(value, param, ctx)
+        # One such name kept a command from all others (fault strangers-171).
+        if not _has_utf8_form(text):
+            self.fail(f"{text!r} has no UTF-8 form, in which it is sent", param, ctx)
+        return text
+
+
+def _has_utf8_form(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class SuggestingGroup(click.Group):
     """Names the sub-command that was probably meant, where there is none of a name."""
 
@@ -53,7 +73,11 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the sub-command. Raises UsageError."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
+            for param in command.params if command is not None else ():
+                if param.type is click.STRING:
+                    param.type = _TEXT
+            return name, command, rest
         except click.UsageError as error:
             near = get_close_matches(args[0], self.list_commands(ctx), 1)
             # click itself knows the names that it holds.
@@ -62,6 +86,9 @@ class SuggestingGroup(click.Group):
                 # The settings have such a hint, too (fault users-29, was: error.message).
                 error.message = hint  # type: ignore[misc]  # Final in click
             raise
+
+
+_TEXT = _Text()
 
 
 class CommandGroup(SuggestingGroup):

@@ -23,6 +23,7 @@ from protocol.settings import (
     one_of,
     setting,
 )
+from protocol.text import explain_unsendable
 from protocol.zookeeper_security import ZooKeeperSecurity
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
@@ -33,7 +34,7 @@ RESETS = {"earliest": "smallest", "latest": "largest"}
 def legal_id() -> Check:
     """Return the check for an id that is part of names of znodes and metrics."""
     return lambda value: (
-        None
+        explain_unsendable(value)
         if _LEGAL_ID.fullmatch(value)
         else "may hold only letters, digits, dot, hyphen and underscore"
     )

@@ -31,7 +31,7 @@ from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.own_loop import OwnLoop
-from clients.position_arguments import check_offsets, check_partitions
+from clients.position_arguments import check_offsets, check_partitions, mapping_from
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
 from groups.consumer.member_failed import MemberFailed
@@ -205,7 +205,7 @@ class ConsumerConnector:
         """
 
         # Refused before anything is registered: other members could not read it.
-        subscription = StaticSubscription(dict(topic_count_map))
+        subscription = StaticSubscription(dict(mapping_from(str, topic_count_map)))
         check_subscription(subscription)
 
         await self._create_once()
@@ -231,6 +231,8 @@ class ConsumerConnector:
 
         Raises as `create_message_streams`.
         """
+        if not isinstance(topic_filter, TopicFilter):
+            raise TypeError(f"{topic_filter!r} is no TopicFilter: make a Whitelist or a Blacklist")
         subscription = FilterSubscription(topic_filter, num_streams)
         check_subscription(subscription)
         await self._create_once()
@@ -273,6 +275,8 @@ class ConsumerConnector:
 
         Raises as `commit_offsets`.
         """
+        if not isinstance(message, MessageAndMetadata):
+            raise TypeError(f"{message!r} is no MessageAndMetadata")
         # What is committed is the next offset to consume.
         offset = OffsetAndMetadata(message.offset + 1)
         await self.commit_offsets({message.topic_partition: offset})

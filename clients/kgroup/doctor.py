@@ -6,6 +6,7 @@ import sys
 import attrs
 import click
 
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import (
     EXIT_FAILED,
     Column,
@@ -65,7 +66,7 @@ Examples:
 @target_options
 @click.option(
     "--sample",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     default=SAMPLE_MS // 1000,
     show_default=True,
     metavar="SECONDS",

@@ -12,6 +12,7 @@ import attrs
 import click
 
 from clients.admin import Admin
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.interrupts import end_on_signals
 from clients.command_line.output import (
     EXIT_FAILED,
@@ -128,7 +129,7 @@ Examples:
 @target_options
 @click.option("--topic", required=True, help="Topic to send to; brokers may create a missing one.")
 @click.option("--key-separator", help="Split each line at the first occurrence into key and value.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages per second.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages per second.")
 @click.option("--sync", is_flag=True, help="Wait for each message before sending the next.")
 @click.option(
     "--property",

@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.interrupts import end_on_signals
 from clients.command_line.output import Failure, Target, report, target_options
 from clients.command_line.printing import say
@@ -32,7 +33,7 @@ Examples:
 @click.option("--keep", type=Age(), default="30d", show_default=True, help="Time to keep commits.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=INTERVAL_S,
     show_default=True,
     metavar="SEC",

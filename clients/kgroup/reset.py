@@ -108,6 +108,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not a duration as PT90M, P1D or P1DT2H", param, ctx)
 
         total_ms = sum(float(match[name] or 0) * unit for name, unit in _UNITS_MS.items())
+        if total_ms >= 1 << 63:
+            self.fail(f"{value!r} is longer than 64 bits of ms", param, ctx)
         return round(total_ms) * (-1 if match["sign"] == "-" else 1)
 
 

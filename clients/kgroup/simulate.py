@@ -12,6 +12,7 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import (
     Column,
     Listing,
@@ -153,7 +154,7 @@ Examples:
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Messages a second of one member, to estimate the time to catch up with --weights.",
 )
 @output_option
@@ -285,7 +286,7 @@ def read_weights(path: Path) -> dict[TopicPartition, int]:
                 for topic, number, weight in csv.reader(filter(str.strip, text.splitlines()))
             ]
         weights = {TopicPartition(topic, int(number)): int(w) for topic, number, w in rows}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise click.UsageError(f"{path}: not lines of topic,partition,weight") from None
 
     if any(weight < 0 for weight in weights.values()):

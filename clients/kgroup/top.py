@@ -13,6 +13,7 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import (
     Column,
     Failure,
@@ -92,7 +93,7 @@ Examples:
 @target_options
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import click
 
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import is_screen
 from clients.command_line.printing import say
 
 watch_option = click.option(
     "--watch",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SEC",
     help="Show it again every so many seconds, until Ctrl-C.",
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import Target, target_options
 from clients.command_line.printing import say
 from clients.command_line.sessions import connecting
@@ -84,7 +85,7 @@ Examples:
 @click.option("--keep", type=Age(), default="30d", show_default=True, help="Time to keep commits.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=INTERVAL_S,
     show_default=True,
     metavar="SEC",

@@ -87,8 +87,6 @@ def read_position(body: Mapping[str, Any]) -> Position:
                 value = option_type.convert(value, None, None)
             except click.BadParameter as error:
                 raise BadRequest(f"{name}: {error.message}") from None
-            except OverflowError:
-                raise BadRequest(f"{name}: {value!r} is too large") from None
         wanted[name] = value
 
     if sum(value is not None and value is not False for value in wanted.values()) != 1:

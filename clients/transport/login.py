@@ -6,6 +6,7 @@ Mechanisms are imported where one is chosen: most commands start without.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -124,9 +125,12 @@ def _with_prefix(prefix: str, options: Mapping[str, str]) -> dict[str, str]:
 
 def _read_number(name: str, options: Mapping[str, str], default: float) -> float:
     try:
-        return float(options.get(name, default))
+        number = float(options.get(name, default))
     except ValueError:
-        raise SettingError("sasl.jaas.config", f"{name} is no number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise SettingError("sasl.jaas.config", f"{name} is no number")
+    return number
 
 
 # ---- the steps of a login

@@ -141,11 +141,17 @@ def build_registration(
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raise ValueError if other members could not read it, which would stop the whole group."""
+    """Raise ValueError or TypeError if other members could not read it.
+
+    It would stop the whole group.
+    """
     # The same bounds as for those who read it.
     registration = build_registration(subscription, now_ms=0)
 
     for topic_or_pattern, num_streams in registration.subscription.items():
+        # True and 1.0 are 1, and no numbers of streams in JSON (fault strangers-166).
+        if type(num_streams) is not int:
+            raise TypeError(f"{topic_or_pattern!r}: {num_streams!r} streams: must be an int")
         if not 1 <= num_streams <= MAX_STREAMS:
             raise ValueError(f"{topic_or_pattern!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
 

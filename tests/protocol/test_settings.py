@@ -82,6 +82,34 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: st
         load(Sample, given)
 
 
+@pytest.mark.fault("strangers-167")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"group.id": None}, "Invalid value None for configuration group.id: Expected value to be"),
+        ({"group.id": b"g"}, "Invalid value b'g' for configuration group.id: Expected value to be"),
+        ({"group.id": ["g"]}, "Expected value to be a string"),
+        ({"group.id": "g", "policy": b"compact"}, "Expected a comma separated list"),
+        ({"group.id": "g", "policy": {"compact": 1}}, "Expected a comma separated list"),
+        ({"group.id": "g", "policy": ["compact", None]}, "Expected a comma separated list"),
+        ({"group.id": "g", "dirs": [b"/a"]}, "Expected a comma separated list"),
+    ],
+)
+def test_what_is_no_text_is_not_made_one(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        load(Sample, given)
+
+
+def test_settings_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"^settings are a mapping of names to values, not 'a=b'$"):
+        load(Sample, "a=b")  # type: ignore[arg-type]
+
+
+def test_an_error_shows_the_begin_of_a_long_value() -> None:
+    with pytest.raises(SettingError, match=r"^Invalid value x{200}… for configuration"):
+        load(Sample, {"group.id": "g", "limit": "x" * 40_000})
+
+
 # Java 17: Integer.parseInt(text.trim()) and Double.parseDouble(text.trim()).
 @pytest.mark.parametrize(
     ("text", "number"),

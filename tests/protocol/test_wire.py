@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,18 +126,25 @@ def test_null_where_none_may_be_is_not_written() -> None:
         encode(sample(name=None), 0)
 
 
+@pytest.mark.fault("strangers-169")
 @pytest.mark.parametrize(
-    "change",
+    ("change", "reason"),
     [
-        {"number": 1 << 15},
-        {"number": "1"},
-        {"name": "x" * 40_000},
-        {"name": "\ud800"},
-        {"items": None},
+        ({"number": 1 << 15}, "number is 32768, no int16"),
+        ({"number": "1"}, "number is '1', no int16"),
+        ({"name": "x" * 40_000}, "has 40000 bytes, and can be sent with at most 32767"),
+        ({"name": "\ud800"}, "name '\\ud800' has no UTF-8 form"),
+        ({"name": 5}, "name is 5, no str"),
+        ({"items": None}, "items is None, no list"),
+        ({"items": "ab"}, "items is 'ab', no list"),
+        ({"items": [5]}, "items[0] is 5, no Item"),
+        ({"items": [Item(small=1, large="9" * 99)]}, f"items[0].large is '{'9' * 59}…, no int"),
+        ({"ids": [1, "2"]}, "ids[1] is '2', no int"),
+        ({"blob": "text"}, "blob is 'text', no bytes"),
     ],
 )
-def test_a_value_no_field_can_carry_is_a_wire_error(change: dict[str, Any]) -> None:
-    with pytest.raises(WireError, match="Sample v1"):
+def test_a_value_no_field_can_carry_is_a_wire_error(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(WireError, match=rf"^Sample v1: .*{re.escape(reason)}"):
         encode(sample(**change), 1)
 
 
@@ -175,6 +183,14 @@ def test_tagged_fields_count_among_the_elements(data: str) -> None:
     assert decode_bounded(Sample, 2, whole, 0, 6)[1] == len(whole)
     with pytest.raises(TooManyElements, match="more than 5"):
         decode_bounded(Sample, 2, whole, 0, 5)
+
+
+@pytest.mark.fault("strangers-170")
+def test_string_that_no_broker_takes_is_not_written() -> None:
+    longest = "x" * MAX_STRING_BYTES
+    assert decode(Sample, 2, encode(sample(name=longest), 2))[0].name == longest
+    with pytest.raises(WireError, match=r"^Sample v2: name 'x+… has 32768 bytes, and can be sent"):
+        encode(sample(name=f"{longest}x"), 2)
 
 
 @pytest.mark.fault("security-3")

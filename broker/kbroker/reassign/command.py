@@ -49,6 +49,7 @@ from broker.kbroker.reassign.rows import (
 from broker.kbroker.reassign.throttle import limit_directories, limit_speed, unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
 from clients.admin.verdicts import Verdicts
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
@@ -104,7 +105,7 @@ preserve_option = click.option(
 )
 watch_option = click.option(
     "--watch",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SEC",
     help="Report the progress every SEC seconds until nothing moves.",
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from clients.admin import Admin
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import Target, target_options
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
@@ -40,7 +41,7 @@ Examples:
 @click.option("--num-commits", type=click.IntRange(min=1), required=True, help="Commits in all.")
 @click.option(
     "--throughput",
-    type=float,
+    type=FiniteRange(),
     default=-1,
     show_default=True,
     help="Commits a second; -1: no limit.",

@@ -11,6 +11,7 @@ import click
 
 from clients.admin import Admin
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.finite_range import FiniteRange
 from clients.command_line.output import KeyValue, Target, read_properties, target_options
 from clients.command_line.sessions import client_settings, responding_brokers
 from clients.kgroup.marked_topic import refuse_marked_topic
@@ -69,7 +70,7 @@ Examples:
 )
 @click.option(
     "--throughput",
-    type=float,
+    type=FiniteRange(),
     default=-1,
     show_default=True,
     help="Records a second; -1: no limit.",

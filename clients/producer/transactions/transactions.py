@@ -158,6 +158,8 @@ class Transactions:
         """Commit offsets with the transaction."""
         call = "send_offsets_to_transaction"
         self.check_open(call)
+        if not isinstance(group, ConsumerGroupMetadata):
+            raise TypeError(f"{group!r} is no ConsumerGroupMetadata")
         foreign = group.foreign(offsets)
         if foreign:
             named = ", ".join(map(str, foreign))

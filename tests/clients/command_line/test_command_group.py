@@ -81,6 +81,16 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert isinstance(result.exception, AssertionError)
 
 
+@pytest.mark.fault("strangers-171")
+@pytest.mark.parametrize(
+    "words", [["topics", "create", "a\udcff"], ["topics", "list", "--topic", "a\udcff"]]
+)
+def test_a_name_without_an_utf8_form_is_wrong_usage(words: list[str]) -> None:
+    done = run(kbroker, *words)
+    assert done.exit_code == 2
+    assert "'a\\udcff' has no UTF-8 form, in which it is sent" in done.output
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), asyncio.CancelledError()])
 def test_an_interrupt_ends_without_a_word(interrupt: BaseException) -> None:
     result = run(group_raising(interrupt), "fail")
