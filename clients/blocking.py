@@ -38,6 +38,7 @@ from clients.high_level.connector import ConsumerConnector as AsyncConsumerConne
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import MessageAndMetadata, MessageStream
 from clients.loop_thread import LoopThread, is_any_loop_thread
+from clients.position_arguments import check_timeout
 from clients.producer.encoded_record import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
@@ -229,6 +230,8 @@ class BlockingProducer(Blocking):
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Close as the original does. Records that were handed over go out before."""
+        # A close that failed would end the loop, and the records with it (fault strangers-175).
+        check_timeout(timeout_ms)
         self._end(partial(self._close_original, timeout_ms))
 
     def __exit__(self, *_: object) -> None:

@@ -179,6 +179,10 @@ class Cluster:
             is_shared = last_topics is None or (not all_topics and wanted <= last_topics)
             if self._refreshes > before and is_shared:
                 return
+            # Who waited for the lock would wait for the pace too, each after the other
+            # (fault strangers-172).
+            if self._closed:
+                raise NoBrokersAvailable("the client is closed")
 
             tried = self._tried_topics
             if tried is None or requested <= tried:

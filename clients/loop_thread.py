@@ -82,7 +82,9 @@ class LoopThread:
     def is_own_thread(self) -> bool:
         """Return whether the caller is on the loop's thread. Raises OtherProcess in a fork."""
         self.process.check()
-        return threading.get_ident() == self._thread.ident
+        is_own = threading.get_ident() == self._thread.ident
+        # A thread that began later may have its number (fault strangers-173, was: is_own).
+        return is_own and self._thread.is_alive()
 
     def refuse_own_thread(self) -> None:
         """Raise RuntimeError in the loop's own thread, as in a callback of a future.

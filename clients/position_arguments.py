@@ -95,6 +95,16 @@ def list_names(names: Iterable[str], kind: str) -> list[str]:
     return found
 
 
+def check_timeout(timeout_ms: float | None) -> None:
+    """Raise TypeError or ValueError for what is no time to wait; None is for ever."""
+    if timeout_ms is None:
+        return
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
+        raise TypeError(f"timeout_ms {timeout_ms!r} must be a number")
+    if not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms {timeout_ms} must not be negative")
+
+
 def check_topic(topic: str) -> None:
     """Raise BrokerError INVALID_TOPIC_EXCEPTION for a name that no broker can be asked about.
 

@@ -152,6 +152,8 @@ def load(
 
     # Convert the values that were given.
     for given_name, raw in mapping.items():
+        if not isinstance(given_name, str):
+            raise TypeError(f"the name of a setting, {given_name!r}, must be a str")
         field = fields.get(_normalize(given_name))
         if field is None:
             if _normalize(given_name) not in allowed:

@@ -31,7 +31,22 @@ def explain_unsendable(text: str) -> str | None:
 def _replace(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError) or len(error.object) > _MAX_REPLACED_BYTES:
         raise error
-    return _REPLACEMENT, error.end
+    return replace_malformed(error)
+
+
+def replace_malformed(error: UnicodeError) -> tuple[str, int]:
+    """Replace malformed bytes by one U+FFFD, as Java does: an error handler for decoders.
+
+    The three bytes of a surrogate, which UTF-8 excludes, are one sequence to Java.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    data = error.object
+    end = error.end
+    # A name would have another hash than on the JVM (fault strangers-174).
+    if data[error.start] == 0xED:
+        while end < min(error.start + 3, len(data)) and 0x80 <= data[end] < 0xC0:
+            end += 1
+    return _REPLACEMENT, end
 
 
 codecs.register_error(REPLACE, _replace)

@@ -596,7 +596,7 @@ class Admin:
     async def describe_log_dirs(
         self, broker: int, *, with_replicas: bool = True
     ) -> dict[str, LogDirDescription]:
-        """Return a broker's log directories by path.
+        """Return a broker's log directories by path; none if they may not be described.
 
         Each has its replicas, and copies of replicas that are being moved to it (`is_future`),
         unless the caller does without them.

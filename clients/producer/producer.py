@@ -33,7 +33,7 @@ from clients.errors import (
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.own_loop import OwnLoop
-from clients.position_arguments import check_offsets, to_partition_number
+from clients.position_arguments import check_offsets, check_timeout, to_partition_number
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig, load_producer_config
@@ -539,6 +539,7 @@ class Producer:
         one hears how it ended.
         """
         self._own_loop.check()
+        check_timeout(timeout_ms)
         await self._closing.join(self._close_all, timeout_ms)
 
     async def _close_all(self) -> None:

@@ -390,6 +390,24 @@ def test_sending_to_a_producer_that_is_closed_says_so() -> None:
     producer.close()
 
 
+@pytest.mark.fault("strangers-175")
+@pytest.mark.parametrize("timeout_ms", ["5000", -1, float("nan"), True])
+def test_a_close_with_an_impossible_time_is_refused_and_closes_nothing(timeout_ms: Any) -> None:
+    with Producer({"bootstrap.servers": "localhost:1"}) as producer:
+        with pytest.raises((TypeError, ValueError), match=r"^timeout_ms .* must "):
+            producer.close(timeout_ms)
+        assert producer._loop.is_running
+
+
+@pytest.mark.fault("strangers-173")
+def test_a_thread_with_the_number_of_a_loop_that_ended_is_not_its_own() -> None:
+    with Producer({"bootstrap.servers": "localhost:1"}) as producer:
+        pass
+    producer._loop._thread._ident = threading.get_ident()  # type: ignore[attr-defined]
+    with pytest.raises(ProducerClosed):
+        producer.flush()
+
+
 def test_a_twin_shows_plain_attributes_and_the_futures_of_threads() -> None:
     with Producer({"bootstrap.servers": "localhost:1"}) as producer:
         assert {"metrics", "config", "send", "close"} <= {*dir(producer)}

@@ -105,6 +105,11 @@ def test_settings_that_are_no_mapping_are_refused() -> None:
         load(Sample, "a=b")  # type: ignore[arg-type]
 
 
+def test_the_name_of_a_setting_is_text() -> None:
+    with pytest.raises(TypeError, match=r"^the name of a setting, 5, must be a str$"):
+        load(Sample, {5: 1})  # type: ignore[dict-item]
+
+
 def test_an_error_shows_the_begin_of_a_long_value() -> None:
     with pytest.raises(SettingError, match=r"^Invalid value x{200}… for configuration"):
         load(Sample, {"group.id": "g", "limit": "x" * 40_000})

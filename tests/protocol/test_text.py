@@ -17,13 +17,16 @@ def sized(text: bytes) -> bytes:
 
 
 @pytest.mark.fault("strangers-149")
+@pytest.mark.fault("strangers-174")
 @pytest.mark.parametrize(
     ("text", "read"),
     [
         (LATIN_1, "caf\ufffd"),
         (b"\xff\xfe", "\ufffd\ufffd"),
         (b"\xe2\x82 and on", "\ufffd and on"),
-        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),
+        (b"\xed\xa0\x80\xed\xb0\x80!", "\ufffd\ufffd!"),
+        (b"g\xed\xa0", "g\ufffd"),
         ("café".encode(), "café"),
     ],
 )

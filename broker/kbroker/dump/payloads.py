@@ -32,6 +32,7 @@ from offsets.records import (
 )
 from protocol.consumer_protocol import decode_assignment
 from protocol.primitives import WireError
+from protocol.text import replace_malformed
 from protocol.topic_partition import TopicPartition
 
 Texts = tuple[str | None, str | None]
@@ -52,22 +53,9 @@ def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", JAVA_REPLACEMENT)
 
 
-def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes by one U+FFFD; the bytes of a surrogate too give one, not three."""
-    assert isinstance(error, UnicodeDecodeError)
-    data = error.object
-    end = error.end
-
-    # 0xED and two more bytes would be a surrogate, which UTF-8 excludes.
-    if data[error.start] == 0xED:
-        while end < min(error.start + 3, len(data)) and 0x80 <= data[end] < 0xC0:
-            end += 1
-    return "\ufffd", end
-
-
 JAVA_REPLACEMENT = "kbroker-java"
 """The name of a codecs error handler that replaces malformed UTF-8 as Java does."""
-codecs.register_error(JAVA_REPLACEMENT, _replace_malformed)
+codecs.register_error(JAVA_REPLACEMENT, replace_malformed)
 
 
 def _decode_number(data: bytes) -> str:

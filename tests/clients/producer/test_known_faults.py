@@ -384,6 +384,21 @@ def test_record_whose_topic_is_looked_for_when_the_producer_closes_is_told() -> 
     with_producer(scenario, max_block_ms=100_000)
 
 
+@pytest.mark.fault("strangers-172")
+def test_records_whose_topic_is_looked_for_are_all_told_at_once_of_the_close() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.METADATA] = lambda request: SILENCE
+        sends = [asyncio.create_task(producer.send("nope", b"a")) for _ in range(100)]
+        await broker.received(ApiKey.METADATA)
+        await producer.close(timeout_ms=0)
+        closed_s = asyncio.get_running_loop().time()
+        ended = await asyncio.gather(*sends, return_exceptions=True)
+        assert {type(each) for each in ended} == {ProducerClosed}
+        assert asyncio.get_running_loop().time() - closed_s < 1
+
+    with_producer(scenario, max_block_ms=100_000, retry_backoff_ms=100)
+
+
 def test_sending_again_from_a_failed_delivery_is_safe() -> None:
     """KAFKA-4557: an expiry's callback changed the collection that was being iterated."""
 

@@ -269,10 +269,12 @@ def test_offsets_that_cannot_be_sent_cost_the_transaction_alone() -> None:
         for offset in (-1, 1 << 63):
             with pytest.raises(ValueError, match=f"t-0: offset {offset} cannot be committed"):
                 await producer.send_offsets_to_transaction({P0: OffsetAndMetadata(offset)}, MEMBER)
-        unsendable = {P0: OffsetAndMetadata(7, "\ud800")}
-        with pytest.raises(TransactionFailed, match="surrogates not allowed"):
+        with pytest.raises(ValueError, match="t-0: metadata has no UTF-8 form"):
+            await producer.send_offsets_to_transaction({P0: OffsetAndMetadata(7, "\ud800")}, MEMBER)
+        unsendable = ConsumerGroupMetadata("g", 1, "\ud800")
+        with pytest.raises(TransactionFailed, match="has no UTF-8 form"):
             async with producer.transaction():
-                await producer.send_offsets_to_transaction(unsendable, MEMBER)
+                await producer.send_offsets_to_transaction(OFFSETS, unsendable)
         async with producer.transaction():
             await producer.send_offsets_to_transaction(OFFSETS, MEMBER)
         assert broker.offsets == {P0: 7}
