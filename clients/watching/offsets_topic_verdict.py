@@ -286,6 +286,15 @@ def _partition_row(partition: PartitionFacts, facts: TopicFacts) -> dict[str, An
 
 
 def _judge_cleaning(partition: PartitionFacts, facts: TopicFacts) -> Iterable[Finding]:
+    held_ms = facts.now_ms - (partition.open_since_ms or facts.now_ms)
+    # Also where no key has come again yet (fault strangers-176).
+    if held_ms > LONGEST_TRANSACTION_MS:
+        yield (
+            ERR,
+            f"a transaction is open for {duration(held_ms)}, and nothing behind it is cleaned: "
+            "`kbroker transactions find-hanging`, then `abort`",
+        )
+
     since_ms = partition.repeated_since_ms
     if since_ms is None:
         return
@@ -299,14 +308,6 @@ def _judge_cleaning(partition: PartitionFacts, facts: TopicFacts) -> Iterable[Fi
         "partition out: its log says why (log-cleaner.log; `kbroker log cleaner` with ours); "
         "restart the broker; if a segment is damaged let another replica lead, and delete this one"
     )
-
-    held_ms = facts.now_ms - (partition.open_since_ms or facts.now_ms)
-    if held_ms > LONGEST_TRANSACTION_MS:
-        yield (
-            ERR,
-            f"a transaction is open for {duration(held_ms)}, and nothing behind it is cleaned: "
-            "`kbroker transactions find-hanging`, then `abort`",
-        )
 
     # A segment that was closed just now waits for the cleaner's next look: one more is too many.
     dirty = _closed_dirty_bytes(partition, facts)

@@ -66,6 +66,7 @@ STOPPED = {"read_bytes": 900 * MIB, "replica_bytes": 900 * MIB}
 DAY_KEPT = {**SETTINGS, "min.compaction.lag.ms": str(24 * HOUR)}
 
 
+@pytest.mark.fault("strangers-176")
 @pytest.mark.parametrize(
     ("topic", "expected"),
     [
@@ -94,6 +95,11 @@ DAY_KEPT = {**SETTINGS, "min.compaction.lag.ms": str(24 * HOUR)}
         ),
         pytest.param(
             facts({"open_since_ms": NOW - HOUR}), [(P7, "ERR")], id="a transaction that hangs"
+        ),
+        pytest.param(
+            facts({"open_since_ms": NOW - HOUR, "repeated_since_ms": None}),
+            [(P7, "ERR")],
+            id="a transaction that hangs where no key comes again",
         ),
         pytest.param(facts({"open_since_ms": NOW - 60_000}), [], id="a transaction in flight"),
         pytest.param(facts({"leader": -1, "isr": ()}), [(P7, "ERR")], id="no leader"),
