@@ -95,6 +95,12 @@ def list_names(names: Iterable[str], kind: str) -> list[str]:
     return found
 
 
+def check_broker(broker: int) -> None:
+    """Raise TypeError for what is no id of a broker."""
+    if type(broker) is not int:
+        raise TypeError(f"broker {broker!r} must be an int")
+
+
 def check_timeout(timeout_ms: float | None) -> None:
     """Raise TypeError or ValueError for what is no time to wait; None is for ever."""
     if timeout_ms is None:

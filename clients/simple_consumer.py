@@ -20,7 +20,7 @@ from clients.fetch_requests import Isolation
 from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
-from clients.position_arguments import check_offsets, list_of, list_partitions
+from clients.position_arguments import check_offsets, list_of, list_partitions, to_partition_number
 from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
@@ -115,6 +115,7 @@ class SimpleConsumer:
         for an impossible topic, DeadlineExceeded without a leader within
         `default.api.timeout.ms`; so do later calls when the leader moves.
         """
+        partition = to_partition_number(partition)
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
         # The cluster only finds the leader; calls use a connection of their own.
         followed = FollowedPartition(TopicPartition(topic, partition), settings)

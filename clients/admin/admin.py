@@ -55,7 +55,9 @@ from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
 from clients.position_arguments import (
+    check_broker,
     check_offsets,
+    check_partitions,
     list_names,
     list_of,
     list_partitions,
@@ -605,8 +607,7 @@ class Admin:
         from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 
         # None would be any broker (fault strangers-165).
-        if type(broker) is not int:
-            raise TypeError(f"broker {broker!r} must be an int")
+        check_broker(broker)
         request = DescribeLogDirsRequest(topics=None if with_replicas else ())
         return await self._calls.broker(broker, request, requests.log_dirs)
 
@@ -639,6 +640,7 @@ class Admin:
         created, and is waited for; where it is rather a deleted one, `waits_for_topics` is False.
         """
         mapping_from(TopicPartition, times)
+        check_partitions(*times)
         return await self._calls.leaders(times, isolation, timeout_ms, waits_for_topics)
 
     async def first_timestamps(
@@ -652,6 +654,7 @@ class Admin:
         from clients.first_timestamps import read_first_timestamps
 
         mapping_from(TopicPartition, offsets)
+        check_partitions(*offsets)
         return await read_first_timestamps(self.cluster, offsets, isolation)
 
     # -- groups
@@ -908,6 +911,8 @@ class Admin:
         """Do the same as `describe_producers`, with an error for each partition that has one."""
         from clients.admin import transaction_calls
 
+        if broker is not None:
+            check_broker(broker)
         return await self._calls.each_leader(
             list_partitions(partitions),
             transaction_calls.describe_producers,

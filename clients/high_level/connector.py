@@ -207,6 +207,7 @@ class ConsumerConnector:
         # Refused before anything is registered: other members could not read it.
         subscription = StaticSubscription(dict(mapping_from(str, topic_count_map)))
         check_subscription(subscription)
+        _check_decoders(key_decoder, value_decoder)
 
         await self._create_once()
 
@@ -235,6 +236,7 @@ class ConsumerConnector:
             raise TypeError(f"{topic_filter!r} is no TopicFilter: make a Whitelist or a Blacklist")
         subscription = FilterSubscription(topic_filter, num_streams)
         check_subscription(subscription)
+        _check_decoders(key_decoder, value_decoder)
         await self._create_once()
 
         streams = [self._new_stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
@@ -610,3 +612,9 @@ class ConsumerConnector:
         # The cluster is there before the side, which it serves.
         assert isinstance(self._side, ZooKeeperSide)
         return await self._side.find_brokers()
+
+
+def _check_decoders(*decoders: object) -> None:
+    for decoder in decoders:
+        if not callable(decoder):
+            raise TypeError(f"{decoder!r} is no decoder: give a function of bytes")

@@ -235,7 +235,7 @@ class ZooKeeperSide:
         """Return what takes a member's partitions: the end of its session, or somebody's hand."""
         timeout_ms = self._zk.session_timeout_ms
         return (
-            "its ZooKeeper session has expired (zookeeper.session.timeout.ms is "
+            "it never did, its ZooKeeper session has expired (zookeeper.session.timeout.ms is "
             f"{timeout_ms}), or somebody has deleted its nodes"
         )
 

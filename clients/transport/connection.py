@@ -42,6 +42,7 @@ from protocol.stalls import PUT_OFF_S, STALL_S
 from protocol.timer import Timer
 from protocol.tls.failures import TlsFailed
 from protocol.version import __version__
+from protocol.wire import declaration_of
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
 
@@ -228,6 +229,10 @@ class Connection(asyncio.Protocol):
         api_key = key_of(request)
         if version is None:
             version = self.version_of(api_key)
+        elif not (codec := declaration_of(type(request)).versions).first <= version <= codec.last:
+            raise ValueError(
+                f"{api_key.name} has the versions {codec.first} to {codec.last}, not {version!r}"
+            )
 
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
 

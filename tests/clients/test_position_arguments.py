@@ -38,6 +38,7 @@ Call = Callable[[Any], Any]
         (lambda c: c.commit_offsets([P0]), "is no mapping from TopicPartition"),
         (lambda c: c.commit_offsets({"t-0": OffsetAndMetadata(7)}), NO_PARTITION),
         (lambda c: c.commit_offsets({P0: OffsetAndMetadata(7, b"")}), "metadata b'' must be a str"),
+        (lambda c: c.create_message_streams({"t": 1}, 5), "^5 is no decoder: give a function"),
         (lambda c: c.commit(None), "^None is no MessageAndMetadata$"),
         (lambda c: c.create_message_streams_by_filter("t"), "^'t' is no TopicFilter: make a White"),
         (lambda c: c.commit_offsets({P0: 7}), r"^t-0: 7 is no OffsetAndMetadata\(offset\)$"),
@@ -83,6 +84,8 @@ def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> N
     [
         (lambda a: a.delete_topics("ab"), r"^'ab' is one topic: give a list, as \['ab'\]$"),
         (lambda a: a.describe_topics(b"ab"), "^b'ab' is one topic"),
+        (lambda a: a.describe_producers([P0], broker="0"), "^broker '0' must be an int$"),
+        (lambda a: a.list_offsets({TopicPartition("t", "0"): -1}), "partition '0' must be an int$"),  # type: ignore[arg-type]
         (lambda a: a.describe_log_dirs(None), "^broker None must be an int$"),
         (lambda a: a.delete_topics(["ab", 1]), "^topic 1 must be a str$"),
         (lambda a: a.delete_groups("ab"), "^'ab' is one group"),

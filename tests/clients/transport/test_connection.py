@@ -107,6 +107,20 @@ def test_api_whose_versions_do_not_meet_ours_is_refused_before_sending() -> None
     assert run_in_own_time(scenario()) == 1
 
 
+def test_version_that_no_api_has_is_refused_before_sending() -> None:
+    async def scenario() -> int:
+        async with ScriptedBroker() as broker:
+            connection = await opened(broker)
+            with pytest.raises(
+                ValueError, match=r"^FIND_COORDINATOR has the versions 0 to \d, not 99$"
+            ):
+                connection.send(FindCoordinatorRequest(key="g"), version=99)
+            await connection.close()
+            return len(broker.requests)
+
+    assert run_in_own_time(scenario()) == 1
+
+
 @pytest.mark.fault("groups-5")
 def test_response_that_came_while_the_client_stood_still_is_not_late() -> None:
     async def scenario() -> Any:
