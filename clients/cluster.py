@@ -665,6 +665,10 @@ class Cluster:
                     self.complaints.failed(what, error, began, _now())
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
+    def check_loop(self) -> None:
+        """Raise OtherLoop on another loop than before, OtherProcess in a forked child."""
+        self._connections.check_loop()
+
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True

@@ -146,7 +146,13 @@ class SimpleConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections. A later call connects again."""
+        """Close the connections. A later call connects again.
+
+        Raises OtherLoop on another loop than that of the first call.
+        """
+        if self._connection is not None:
+            # Who uses it there goes on (fault strangers-177).
+            self._connection.check_loop()
         await self._disconnect()
         if self._followed is not None:
             await self._followed.close()

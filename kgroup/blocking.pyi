@@ -97,7 +97,10 @@ class Admin:
         """
 
     def close(self) -> None:
-        """Close all connections. Further calls wait for the same end."""
+        """Close all connections. Further calls wait for the same end.
+
+        Raises OtherLoop on another loop than that of the first call.
+        """
 
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -792,7 +795,10 @@ class SimpleConsumer:
         """
 
     def close(self) -> None:
-        """Close the connections. A later call connects again."""
+        """Close the connections. A later call connects again.
+
+        Raises OtherLoop on another loop than that of the first call.
+        """
 
     def fetch(
         self,

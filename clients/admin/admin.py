@@ -176,7 +176,12 @@ class Admin:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Further calls wait for the same end."""
+        """Close all connections. Further calls wait for the same end.
+
+        Raises OtherLoop on another loop than that of the first call.
+        """
+        # Who uses it there goes on (fault strangers-177).
+        self.cluster.check_loop()
         await self._closing.join(self._close)
 
     async def _close(self) -> None:

@@ -277,7 +277,7 @@ class ConsumerConnector:
 
         Raises as `commit_offsets`.
         """
-        if not isinstance(message, MessageAndMetadata):
+        if not hasattr(message, "topic_partition"):
             raise TypeError(f"{message!r} is no MessageAndMetadata")
         # What is committed is the next offset to consume.
         offset = OffsetAndMetadata(message.offset + 1)

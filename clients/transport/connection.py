@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         """
         # Not all clients ask for the connection anew: a SimpleConsumer has its own
         # (fault users-14).
-        self._own_loop.check()
+        self.check_loop()
         if self._failure is not None:
             raise ConnectionFailed(self.host, self.port, self._failure.reason)
 
@@ -265,6 +265,10 @@ class Connection(asyncio.Protocol):
         else:
             self._waiting.append(waiting)
             self._watch(waiting.deadline)
+
+    def check_loop(self) -> None:
+        """Raise OtherLoop and OtherProcess elsewhere than where it was opened."""
+        self._own_loop.check()
 
     async def close(self) -> None:
         """Write what was sent, then close. Requests in flight fail with ConnectionFailed."""

@@ -109,13 +109,17 @@ class Connections:
         # Addresses whose last response was of no use; they are asked last.
         self._doubted: set[tuple[str, int]] = set()
 
+    def check_loop(self) -> None:
+        """Raise OtherLoop on another loop than before, OtherProcess in a forked child."""
+        self._own_loop.check()
+
     async def to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
 
         Raises ConnectionFailed; at once if the backoff of an earlier failure is not over, or after
         `close`. Raises OtherLoop on another loop than before.
         """
-        self._own_loop.check()
+        self.check_loop()
         slots = self._slots.setdefault(endpoint.address, {})
         slot = slots.setdefault(purpose, _Slot())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clients.admin import Admin
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
 from clients.errors import OtherLoop
@@ -15,7 +16,9 @@ from clients.high_level.streams import MessageStream
 from clients.own_loop import OwnLoop
 from clients.producer.producer import Producer
 from clients.serializers import bytes_decoder
+from clients.simple_consumer import SimpleConsumer
 from clients.transport.connections import Connections
+from tests.clients.scripted_broker import ScriptedBroker
 
 pytestmark = pytest.mark.fault("scale-C6")
 NOWHERE = "localhost:1"
@@ -116,3 +119,27 @@ def test_connector_refuses_another_loop(loops: Loops) -> None:
     with pytest.raises(OtherLoop):
         loops[1].run(connector.shutdown())
     loops[0].run(connector.shutdown())
+
+
+@pytest.mark.fault("strangers-177")
+def test_admin_and_simple_consumer_are_not_closed_on_another_loop(loops: Loops) -> None:
+    broker = ScriptedBroker()
+
+    async def begin() -> tuple[Admin, SimpleConsumer]:
+        await broker.__aenter__()
+        admin, consumer = Admin(broker.bootstrap), SimpleConsumer("127.0.0.1", broker.port)
+        await admin.list_topics()
+        await consumer.find_coordinator("g")
+        return admin, consumer
+
+    async def end(admin: Admin, consumer: SimpleConsumer) -> None:
+        await admin.list_topics()
+        await admin.close()
+        await consumer.close()
+        await broker.__aexit__(None, None, None)
+
+    clients = loops[0].run(begin())
+    for client in clients:
+        with pytest.raises(OtherLoop):
+            loops[1].run(client.close())
+    loops[0].run(end(*clients))
