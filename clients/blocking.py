@@ -33,12 +33,12 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, get_args, get_origin
 
 from clients.admin import Admin as AsyncAdmin
+from clients.arguments import check_timeout
 from clients.errors import ClientClosed, ProducerClosed, StreamInUse
 from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import MessageAndMetadata, MessageStream
 from clients.loop_thread import LoopThread, is_any_loop_thread
-from clients.position_arguments import check_timeout
 from clients.producer.encoded_record import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from clients.arguments import check_topic
 from clients.cluster_view import BrokerEndpoint, ClusterView, named_protocols, parse_bootstrap
 from clients.config import ClusterConfig
 from clients.doubts import Doubts
@@ -29,7 +30,6 @@ from clients.errors import (
     UnsupportedApi,
 )
 from clients.known_cluster import Key, KnownCluster
-from clients.position_arguments import check_topic
 from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import PATIENCE_S, Ask, Connect, Connections

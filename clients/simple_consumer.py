@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+from clients.arguments import check_offsets, list_of, list_partitions, to_partition_number
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed, left_out
@@ -20,7 +21,6 @@ from clients.fetch_requests import Isolation
 from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
-from clients.position_arguments import check_offsets, list_of, list_partitions, to_partition_number
 from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask

@@ -50,11 +50,7 @@ from clients.admin.verdicts import (
     unless_error,
     verdicts_of,
 )
-from clients.cluster import Cluster, FindBrokers
-from clients.cluster_view import BrokerEndpoint
-from clients.config import IGNORED, ClusterConfig
-from clients.errors import BrokerError, KgroupError, left_out
-from clients.position_arguments import (
+from clients.arguments import (
     check_broker,
     check_offsets,
     check_partitions,
@@ -63,6 +59,10 @@ from clients.position_arguments import (
     list_partitions,
     mapping_from,
 )
+from clients.cluster import Cluster, FindBrokers
+from clients.cluster_view import BrokerEndpoint
+from clients.config import IGNORED, ClusterConfig
+from clients.errors import BrokerError, KgroupError, left_out
 from clients.shared_close import SharedClose
 from offsets.requests import (
     commit_request,

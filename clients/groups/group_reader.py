@@ -20,6 +20,7 @@ from clients.admin.descriptions import (
     ListedOffset,
 )
 from clients.admin.verdicts import unless_error
+from clients.arguments import list_names, list_partitions
 from clients.command_line.missing_rights import find_hidden_groups
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
@@ -33,7 +34,6 @@ from clients.groups.group_facts import (
 from clients.groups.group_view import unknown_group
 from clients.groups.marker_tails import MarkerTails
 from clients.groups.unowned_partitions import Consumed, find_unowned
-from clients.position_arguments import list_names, list_partitions
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
+from clients.arguments import check_offsets, check_partitions, mapping_from
 from clients.cluster import Cluster
 from clients.errors import MembershipConflict, MessageStreamsExist, SettingError
 from clients.group_metadata import ConsumerGroupMetadata
@@ -31,7 +32,6 @@ from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.own_loop import OwnLoop
-from clients.position_arguments import check_offsets, check_partitions, mapping_from
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
 from groups.consumer.member_failed import MemberFailed

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import attrs
 
+from clients.arguments import check_partitions
 from clients.epoch_trail import UNKNOWN_EPOCH
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.patience import patience
-from clients.position_arguments import check_partitions
 from offsets.store import OffsetStore
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode

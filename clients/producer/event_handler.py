@@ -11,10 +11,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from clients.arguments import to_partition_number
 from clients.cluster import Cluster
 from clients.errors import ClientError, FailedToSendMessage, KgroupError
 from clients.named_object import made_of
-from clients.position_arguments import to_partition_number
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import CallbackHandler, ProducerMetrics, messages_of
 from clients.producer.messages import KeyedMessage

@@ -22,6 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self, TypeVar, overload
 
+from clients.arguments import check_offsets, check_timeout, to_partition_number
 from clients.cluster import Cluster
 from clients.errors import (
     BufferExhausted,
@@ -33,7 +34,6 @@ from clients.errors import (
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.own_loop import OwnLoop
-from clients.position_arguments import check_offsets, check_timeout, to_partition_number
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig, load_producer_config

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from clients.arguments import to_partition_number
 from clients.errors import RecordTooLarge
 from clients.named_object import made_of
-from clients.position_arguments import to_partition_number
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import EncodedRecord, Header, record_bytes

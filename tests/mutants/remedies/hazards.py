@@ -27,7 +27,7 @@ TESTS = {
         "::test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated"
     ),
     "clients.fetching": f"{HIGH_LEVEL}/fetchers",
-    "clients.position_arguments": "tests/clients/test_position_arguments.py",
+    "clients.arguments": "tests/clients/test_arguments.py",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
     "offsets.store": "tests/offsets/store",
     "offsets.zookeeper_store": "tests/offsets/store",
@@ -424,7 +424,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "27",
         "a negative offset is refused",
-        "clients.position_arguments:check_offsets",
+        "clients.arguments:check_offsets",
         "0 <= committed.offset < 1 << 63",
         "True",
     ),
