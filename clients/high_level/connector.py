@@ -406,6 +406,7 @@ class ConsumerConnector:
             {name: stream.queue_size for name, stream in self._queues.items()},
             self._rebalance_error,
             {feed.partition: feed.trouble for feed in owned if feed.trouble is not None},
+            self._side.refused_topics(),
         )
 
     async def shutdown(self) -> None:

@@ -15,7 +15,7 @@ import attrs
 
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
-from clients.errors import ClientError
+from clients.errors import BrokerError, ClientError
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.group_coordinator import GroupCoordinatorCalls, changed_topics
 from clients.high_level.group_events import GroupEventSender
@@ -48,6 +48,7 @@ from groups.group_event import COORDINATOR
 from groups.zookeeper.registration import FilterSubscription, Subscription, describe_missing
 from offsets.requests import Committer
 from offsets.store import CoordinatorStore
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import ADMIN_CLIENT_ID
 from protocol.topic_partition import TopicPartition
@@ -184,6 +185,8 @@ class CoordinatorSide:
         self._assigned: Mapping[str, int] = {}
         """The partitions of the group's topics when we, its leader, have assigned them."""
         self._missing: Sequence[str] = ()
+        self._topics: frozenset[str] = frozenset()
+        """Those that we subscribed to when we joined."""
         self._gone: frozenset[str] = frozenset()
         """Topics that were deleted; metadata keep what was known of them."""
         """Those of these topics that had none."""
@@ -232,6 +235,10 @@ class CoordinatorSide:
         # A member tries for ever, but who starts one must hear of a wrong address
         # (fault strangers-152).
         await self._wait_for_brokers(topics)
+        self._topics = topics
+        # It waits for the right, and would do so without a word (fault strangers-178).
+        for reason in self.refused_topics().values():
+            logger.warning("group %s: %s", self.config.group_id, reason)
 
         # A shutdown that came meanwhile had no member to end. From here on there is one.
         if self._is_leaving:
@@ -371,6 +378,15 @@ class CoordinatorSide:
             self._loss = meaning
         self._member.handle(on.HeartbeatResponded(generation_id, member_id, error))
         return meaning
+
+    def refused_topics(self) -> Mapping[str, str]:
+        """Return why brokers tell nothing of topics that we subscribe to, by topic."""
+        errors = self._cluster.view.errors
+        return {
+            topic: str(BrokerError(errors[topic], topic, ApiKey.METADATA))
+            for topic in sorted(self._topics)
+            if topic in errors and not errors[topic].retriable
+        }
 
     def explain_loss(self) -> str:
         """Return why partitions were last lost, in the user's words."""

@@ -18,6 +18,7 @@ import attrs
 from clients.epoch_trail import UNKNOWN_EPOCH, Divergence
 from clients.errors import (
     AuthenticationFailed,
+    BrokerError,
     ClientError,
     CorruptFetch,
     LogTruncated,
@@ -30,6 +31,7 @@ from clients.high_level.metrics import Meters
 from clients.high_level.streams import Chunk, PartitionFeed
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
+from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.java_hash import abs31, java_string_hash, wrap32
@@ -374,6 +376,9 @@ class BrokerFetcher:
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""
         feed.trouble = error.name
+        if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            # With the right to ask for.
+            feed.trouble = str(BrokerError(error, feed.partition.topic, ApiKey.FETCH))
         now = asyncio.get_running_loop().time()
         level = self.silences.setdefault(feed.partition.topic, Silence(now)).level(now)
         logger.log(level, "%s: fetching stops: %s", feed.partition, error.name)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from clients.cluster import Cluster
-from clients.errors import AuthenticationFailed, ClientError
+from clients.errors import AuthenticationFailed, BrokerError, ClientError
 from clients.high_level.streams import PartitionFeed
-from protocol.errors import ApiError
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -165,10 +166,17 @@ class LeaderFinder:
             feed.note_leader(self.cluster.view.leader_epoch(feed.partition))
             if leader in self.cluster.brokers:
                 # What kept its last leader from responding may last.
-                if feed.trouble in (UNKNOWN_LEADER, NO_LEADER):
+                if (feed.trouble or "").startswith((UNKNOWN_LEADER, NO_LEADER)):
                     feed.trouble = None
                 self.lead(leader, feed)
             else:
-                feed.trouble = NO_LEADER
+                feed.trouble = self._why_leaderless(feed.partition.topic)
                 leaderless.append(feed)
         return leaderless
+
+    def _why_leaderless(self, topic: str) -> str:
+        code = self.cluster.view.errors.get(topic, ErrorCode.NONE)
+        if code is ErrorCode.NONE or code.retriable:
+            return NO_LEADER
+        # It has one, of which brokers do not tell us (fault strangers-178, was: NO_LEADER).
+        return f"{NO_LEADER} is told: {BrokerError(code, topic, ApiKey.METADATA)}"

@@ -111,7 +111,7 @@ commits_option = click.option(
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Number of commits that both stores must show for each partition that moves.",
+    help="Commits that both stores must show of each partition that moves within --seconds.",
 )
 seconds_option = click.option(
     "--seconds",

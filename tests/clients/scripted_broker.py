@@ -59,6 +59,8 @@ class ScriptedBroker:
         self.connections = 0
         self.requests: list[tuple[RequestHeader, Any]] = []
         self.log: dict[TopicPartition, list[Record]] = defaultdict(list)
+        self.topic_errors: dict[str, ErrorCode] = {}
+        """Errors of topics that are not in `topics`, in place of UNKNOWN_TOPIC_OR_PARTITION."""
         self.produce_errors: list[ErrorCode] = []
         """Errors of the next produced batches, which are not appended."""
         self.answers: dict[ApiKey, Answer] = {
@@ -130,7 +132,7 @@ class ScriptedBroker:
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         if name not in self.topics:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = self.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return MetadataResponseTopic(error_code=code, name=name, partitions=[])
 
         partitions = []

@@ -576,6 +576,26 @@ def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
     play(scene)
 
 
+@pytest.mark.fault("strangers-178")
+def test_member_of_a_topic_that_it_may_not_see_is_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        nothing = encode_assignment(Assignment(()))
+        broker.answers |= {
+            ApiKey.JOIN_GROUP: lead,
+            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
+            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+        }
+        broker.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await connector.create_message_streams({"secret": 1, "t": 1})
+        why = "TOPIC_AUTHORIZATION_FAILED: secret; ask for DESCRIBE on the topic"
+        assert f"group g: {why}" in caplog.messages
+        assert connector.metrics.describe_unreadable()[0] == f"secret could not be read: {why}"
+
+    play(scene)
+
+
 @pytest.mark.parametrize("partitions", [2, 8])
 def test_leader_notices_soon_that_a_topic_was_made_again_with_other_partitions(
     partitions: int,

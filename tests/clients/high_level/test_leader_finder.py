@@ -13,6 +13,7 @@ from clients.errors import ConnectionFailed, NoBrokersAvailable
 from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.stage.clock import run_in_virtual_time
 
@@ -24,6 +25,7 @@ class View:
     def __init__(self) -> None:
         self.leaders: dict[TopicPartition, int] = {}
         self.epochs: dict[TopicPartition, int] = {}
+        self.errors: dict[str, ErrorCode] = {}
 
     def leader_epoch(self, partition: TopicPartition) -> int:
         return self.epochs.get(partition, -1)
@@ -104,6 +106,22 @@ def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:
         work.cluster.view.leaders[TopicPartition("u", 0)] = 1
         await asyncio.sleep(1)
         assert work.led[1:] == [(1, TopicPartition("u", 0))]
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-178")
+def test_a_partition_of_which_brokers_may_not_tell_says_so() -> None:
+    async def scene(work: Scene) -> None:
+        work.cluster.view.errors["t"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        feed = work.feed("t")
+        work.finder.add([feed])
+        await asyncio.sleep(1)
+        why = "TOPIC_AUTHORIZATION_FAILED: t; ask for DESCRIBE on the topic"
+        assert feed.trouble == f"no leader is told: {why}"
+        work.cluster.view.leaders[TopicPartition("t", 0)] = 1
+        await asyncio.sleep(1)
+        assert (work.led, feed.trouble) == ([(1, TopicPartition("t", 0))], None)
 
     play(scene)
 

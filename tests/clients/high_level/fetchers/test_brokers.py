@@ -176,7 +176,8 @@ def test_an_error_of_a_topic_that_lasts_is_warned_of_once(caplog: pytest.LogCapt
         work.broker.errors = dict.fromkeys((P0, P1), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for second in range(20):
             await work.fetcher.run()
-            assert {feed.trouble for feed in feeds} == {"TOPIC_AUTHORIZATION_FAILED"}
+            why = "TOPIC_AUTHORIZATION_FAILED: t; ask for READ on the topic"
+            assert {feed.trouble for feed in feeds} == {why}
             for feed in feeds:
                 work.fetcher.add(feed)
             await asyncio.sleep(1)
