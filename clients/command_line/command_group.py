@@ -14,7 +14,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED, error_text
+from clients.command_line.output import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    error_text,
+    show_failure,
+)
 from clients.command_line.printing import plain, say
 from protocol.log_lines import SafeFormatter
 from protocol.version import COMPILED, __version__
@@ -147,6 +152,8 @@ class CommandGroup(SuggestingGroup):
         except click.ClickException as error:
             # click itself prints it, and names of members may be in it.
             error.message = plain(error.message)  # type: ignore[misc]  # Final in click
+            if isinstance(error, CommandFailed):
+                show_failure(ctx, error, error.message)
             raise
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             # click itself ends with these.
@@ -160,7 +167,9 @@ class CommandGroup(SuggestingGroup):
 
             # The first error of a task group stands for all.
             failure = Misused if isinstance(errors[0], self.misuse()) else CommandFailed
-            raise failure(message_of(errors[0])) from raised
+            message = message_of(errors[0])
+            show_failure(ctx, errors[0], plain(message))
+            raise failure(message) from raised
         except BaseException as raised:
             # A second signal cuts short what a command does after the first one. Where nothing has
             # imported asyncio there is no task, and its import would take a third of the start.

@@ -23,7 +23,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from clients.command_line.printing import json_text, plain, print_text, say
+from clients.command_line.printing import HAS_PRINTED, json_text, plain, print_text, say
 from protocol.frozen import frozen
 
 if TYPE_CHECKING:
@@ -539,12 +539,31 @@ SHARED_NAMES = {
 }
 """Every spelling of the shared options, each of which takes a value."""
 
+_OUTPUT = f"{__name__}.output"
+
+
+def _note_output(context: click.Context, _: click.Parameter, output: str) -> str:
+    context.meta[_OUTPUT] = output
+    return output
+
+
+def show_failure(context: click.Context, error: Exception, message: str) -> None:
+    """Print the failure of a whole command, if it was to print JSON and has printed nothing."""
+    if context.meta.get(_OUTPUT) != "json" or context.meta.get(HAS_PRINTED):
+        return
+    # A program would have to read stderr (fault strangers-179).
+    command = context.invoked_subcommand or ""
+    failure = Failure(command, Failure.of(command, error).error, message)
+    print_text(envelope(Listing(command, (), (), [failure])))
+
+
 output_option = click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "wide", "json", "csv"]),
     default="table",
     show_default=True,
+    callback=_note_output,
     help="Format of the output; wide is a table with more columns.",
 )
 

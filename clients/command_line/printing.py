@@ -13,6 +13,9 @@ import click
 
 from protocol.printable import one_line, visible
 
+HAS_PRINTED = f"{__name__}.has_printed"
+"""The key in click's `meta` that says that a command has printed lines on stdout."""
+
 
 def plain(value: object) -> str:
     """Return one line of text: `-` for None; characters that could control a terminal escaped."""
@@ -30,6 +33,9 @@ def print_text(text: str, *, newline: bool = True) -> None:
     """Print lines on stdout: a table, or what programs read."""
     # A pipe may lead to a terminal, as that of ssh does (fault security-12, was: text).
     lines = _shown(text)
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[HAS_PRINTED] = True
     click.echo(lines, nl=newline)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import sys
 from pathlib import Path
 
@@ -79,6 +80,20 @@ def test_a_missing_file_is_named() -> None:
 def test_a_bug_keeps_its_traceback() -> None:
     result = run(group_raising(AssertionError("impossible")), "fail")
     assert isinstance(result.exception, AssertionError)
+
+
+@pytest.mark.fault("strangers-179")
+def test_a_command_that_fails_as_a_whole_has_json_too() -> None:
+    done = run(kgroup, "import", "/nowhere/offsets.json", "-o", "json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["kind"], document["items"]) == (1, "import", [])
+    assert document["errors"] == [
+        {
+            "what": "import",
+            "error": "FileNotFoundError",
+            "message": done.stderr.removeprefix("error: ").strip(),
+        }
+    ]
 
 
 @pytest.mark.fault("strangers-171")
