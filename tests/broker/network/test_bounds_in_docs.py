@@ -60,7 +60,8 @@ _, _, BOUNDS = (ROOT / "docs" / "security.md").read_text("utf-8").partition("###
         f"{scram.MAX_FIRST_BYTES // KIB} KiB are kept",
         f"one that is answered, {gate.MAX_QUESTIONS} in all",
         f"100 MB, and {bounds.MAX_REQUEST_ELEMENTS:,} elements",
-        f"{bounds.MAX_CHANGING_ELEMENTS:,} where it changes something or fetches, "
+        f"{bounds.MAX_CHANGING_ELEMENTS:,} where it changes something, but for groups that are "
+        "deleted, or fetches, "
         f"{bounds.MAX_FOLLOWED_ELEMENTS:,} in a follower's fetch",
         f"| tagged fields of a header | {bounds.MAX_HEADER_TAGS:,} |",
         f"| a string | {(bounds.MAX_STRING_BYTES + 1) // KIB} KiB |",
