@@ -134,6 +134,7 @@ SLOW: dict[str, str] = {
     "tests/clients/test_logins.py": SOCKETS,
     "tests/clients/test_migration_simulation.py": STORIES,
     "tests/clients/test_old_brokers.py": SOCKETS,
+    "tests/clients/test_own_loop.py::test_admin_and_simple_consumer": SOCKETS,
     "tests/clients/test_own_loop.py::test_producer_refuses": SOCKETS,
     "tests/clients/test_registered_brokers.py": SOCKETS,
     "tests/clients/test_simple_consumer.py": SOCKETS,
