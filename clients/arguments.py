@@ -5,6 +5,7 @@ mistakes would do nothing.
 """
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import TypeVar
 
 from clients.errors import BrokerError
@@ -97,7 +98,7 @@ def list_names(names: Iterable[str], kind: str) -> list[str]:
 
 def check_broker(broker: int) -> None:
     """Raise TypeError for what is no id of a broker."""
-    if type(broker) is not int:
+    if isinstance(broker, bool) or not isinstance(broker, Integral):
         raise TypeError(f"broker {broker!r} must be an int")
 
 
@@ -105,7 +106,7 @@ def check_timeout(timeout_ms: float | None) -> None:
     """Raise TypeError or ValueError for what is no time to wait; None is for ever."""
     if timeout_ms is None:
         return
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float):
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, Real):
         raise TypeError(f"timeout_ms {timeout_ms!r} must be a number")
     if not timeout_ms >= 0:
         raise ValueError(f"timeout_ms {timeout_ms} must not be negative")
@@ -137,8 +138,10 @@ def check_offsets(offsets: object) -> None:
             raise TypeError(f"{partition}: offset {committed.offset!r} must be an int")
         if not 0 <= committed.offset < 1 << 63:
             raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
-        if not isinstance(committed.metadata, str):
-            raise TypeError(f"{partition}: metadata {committed.metadata!r} must be a str")
-        reason = explain_unsendable(committed.metadata)
+        # Null is no metadata, to brokers.
+        metadata = "" if committed.metadata is None else committed.metadata
+        if not isinstance(metadata, str):
+            raise TypeError(f"{partition}: metadata {metadata!r} must be a str")
+        reason = explain_unsendable(metadata)
         if reason is not None:
             raise ValueError(f"{partition}: metadata {reason}")

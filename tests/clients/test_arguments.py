@@ -4,9 +4,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clients.admin import AclFilter, Admin, ConfigResource, NewTopic
+from clients.arguments import check_broker, check_offsets, check_timeout
 from clients.errors import SettingError
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
@@ -218,6 +220,13 @@ def test_metadata_that_no_request_can_hold_is_refused_by_all_who_commit() -> Non
                 await committed
 
     run_in_virtual_time(scenario())
+
+
+def test_numbers_of_other_libraries_and_null_metadata_are_taken() -> None:
+    check_broker(np.int64(1))  # type: ignore[arg-type]
+    for timeout_ms in (np.int64(5), np.float64(5)):
+        check_timeout(timeout_ms)  # type: ignore[arg-type]
+    check_offsets({P0: OffsetAndMetadata(5, None)})  # type: ignore[arg-type]
 
 
 def test_a_misspelt_membership_is_named() -> None:
