@@ -82,8 +82,8 @@ class SimpleConsumer:
         broker_version: str = "",
         security: Mapping[str, Any] | None = None,
     ) -> None:
-        self.host = convert("host", host, str)
-        self.port = convert("port", port, int)
+        self.host: str = convert("host", host, str)
+        self.port: int = convert("port", port, int)
         if not 0 <= self.port < 1 << 16:
             raise SettingError("port", "Value must be from 0 to 65535", str(port))
         own = {
@@ -93,10 +93,10 @@ class SimpleConsumer:
             "broker.version.fallback": broker_version,
         }
         checked = load(ClusterConfig, own)[0]
-        self.so_timeout_ms = checked.request_timeout_ms
-        self.buffer_size = checked.receive_buffer_bytes
-        self.client_id = checked.client_id
-        self.broker_version = checked.broker_version_fallback
+        self.so_timeout_ms: int = checked.request_timeout_ms
+        self.buffer_size: int = checked.receive_buffer_bytes
+        self.client_id: str = checked.client_id
+        self.broker_version: str = checked.broker_version_fallback
 
         settings = load(SecurityConfig, security or {})[0]
         self._tls = tls_of(settings)

@@ -774,6 +774,13 @@ class Producer:
 class SimpleConsumer:
     """A blocking `kgroup.SimpleConsumer`, which says more."""
 
+    host: str
+    port: int
+    so_timeout_ms: int
+    buffer_size: int
+    client_id: str
+    broker_version: str
+
     def __init__(
         self,
         host: str,
