@@ -85,7 +85,7 @@ def _parse_class(client: type) -> ast.ClassDef:
 
 
 def _attributes(client: ast.ClassDef) -> Iterator[ast.stmt]:
-    """Yield the attributes that the class declares, and those public ones of `__init__`."""
+    """Yield the attributes that the class declares, and the public ones of `__init__`."""
     yield from (statement for statement in client.body if isinstance(statement, ast.AnnAssign))
     (init,) = (method for method in _functions(client) if method.name == "__init__")
     arguments = [*init.args.posonlyargs, *init.args.args, *init.args.kwonlyargs]

@@ -73,8 +73,19 @@ def _check_each(kind: type, values: Iterable[object]) -> None:
 def list_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return partitions as a list. Raises TypeError for one alone, and for what is none."""
     found = list_of(TopicPartition, partitions)
-    check_partitions(*found)
+    _check_numbers(found)
     return found
+
+
+def mapping_from_partitions(values: Mapping[TopicPartition, V]) -> Mapping[TopicPartition, V]:
+    """Return the mapping. Raises TypeError if it is none, or a key is no partition."""
+    _check_numbers(mapping_from(TopicPartition, values))
+    return values
+
+
+def _check_numbers(partitions: Iterable[TopicPartition]) -> None:
+    for partition in partitions:
+        to_partition_number(partition.partition)
 
 
 def list_names(names: Iterable[str], kind: str) -> list[str]:

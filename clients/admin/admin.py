@@ -53,11 +53,11 @@ from clients.admin.verdicts import (
 from clients.arguments import (
     check_broker,
     check_offsets,
-    check_partitions,
     list_names,
     list_of,
     list_partitions,
     mapping_from,
+    mapping_from_partitions,
 )
 from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
@@ -533,7 +533,7 @@ class Admin:
         """
         from clients.admin import requests
 
-        mapping_from(TopicPartition, targets)
+        mapping_from_partitions(targets)
         request = requests.reassignments_request(targets, self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
@@ -644,8 +644,7 @@ class Admin:
         offset at the timeout has its error. A topic that brokers do not know may have just been
         created, and is waited for; where it is rather a deleted one, `waits_for_topics` is False.
         """
-        mapping_from(TopicPartition, times)
-        check_partitions(*times)
+        mapping_from_partitions(times)
         return await self._calls.leaders(times, isolation, timeout_ms, waits_for_topics)
 
     async def first_timestamps(
@@ -658,8 +657,7 @@ class Admin:
         """
         from clients.first_timestamps import read_first_timestamps
 
-        mapping_from(TopicPartition, offsets)
-        check_partitions(*offsets)
+        mapping_from_partitions(offsets)
         return await read_first_timestamps(self.cluster, offsets, isolation)
 
     # -- groups

@@ -56,18 +56,12 @@ class _Text(type(click.STRING)):  # type: ignore[misc]  # click does not export 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text. Raises BadParameter (exit code 2)."""
         text: str = super().convert(value, param, ctx)
-        # One such name kept a command from all others (fault strangers-171).
-        if not _has_utf8_form(text):
+        try:
+            # One such name kept a command from all others (fault strangers-171).
+            text.encode()
+        except UnicodeEncodeError:
             self.fail(f"{text!r} has no UTF-8 form, in which it is sent", param, ctx)
         return text
-
-
-def _has_utf8_form(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class SuggestingGroup(click.Group):

@@ -185,11 +185,11 @@ class CoordinatorSide:
         self._assigned: Mapping[str, int] = {}
         """The partitions of the group's topics when we, its leader, have assigned them."""
         self._missing: Sequence[str] = ()
-        self._topics: frozenset[str] = frozenset()
-        """Those that we subscribed to when we joined."""
+        """Those of these topics that had none."""
         self._gone: frozenset[str] = frozenset()
         """Topics that were deleted; metadata keep what was known of them."""
-        """Those of these topics that had none."""
+        self._topics: frozenset[str] = frozenset()
+        """The topics that we subscribed to when we joined."""
         self._unmatched = ""
         """What is logged of a filter that no topic passes."""
         self._overdue: Overdue | None = None

@@ -26,6 +26,14 @@ ONE_BY_ONE = r"is no TopicPartition: give each as an argument of its own, as by 
 Call = Callable[[Any], Any]
 
 
+def assert_admin_refuses(call: Call, said: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(TypeError, match=said):
+            await call(Admin("b:1"))
+
+    run_in_virtual_time(scenario())
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -107,11 +115,7 @@ def test_an_offset_that_cannot_be_is_refused_by_all_who_commit(offset: int) -> N
     ],
 )
 def test_one_name_or_partition_is_no_list_of_them(call: Call, said: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TypeError, match=said):
-            await call(Admin("b:1"))
-
-    run_in_virtual_time(scenario())
+    assert_admin_refuses(call, said)
 
 
 @pytest.mark.fault("strangers-165")
@@ -150,11 +154,7 @@ def test_one_value_or_a_mapping_of_headers_is_no_list_of_them() -> None:
     ],
 )
 def test_an_admin_says_of_what_kind_its_arguments_are(call: Call, said: str) -> None:
-    async def scenario() -> None:
-        with pytest.raises(TypeError, match=said):
-            await call(Admin("b:1"))
-
-    run_in_virtual_time(scenario())
+    assert_admin_refuses(call, said)
 
 
 @pytest.mark.fault("strangers-166")

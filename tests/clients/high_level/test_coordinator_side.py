@@ -528,14 +528,19 @@ def lead_as_before(request: Any) -> JoinGroupResponse:
     )
 
 
+def coordinate(broker: ScriptedBroker, join_group: Callable[[Any], Any]) -> None:
+    """Coordinate a group whose member leads it, and is assigned nothing."""
+    nothing = encode_assignment(Assignment(()))
+    broker.answers |= {
+        ApiKey.JOIN_GROUP: join_group,
+        ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
+        ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+    }
+
+
 def test_leader_that_restarts_watches_for_new_partitions() -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
-        nothing = encode_assignment(Assignment(()))
-        broker.answers |= {
-            ApiKey.JOIN_GROUP: lead_as_before,
-            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
-            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
-        }
+        coordinate(broker, lead_as_before)
         await connector.create_message_streams({"t": 1})
         broker.topics["t"] = 3
         _, again = await broker.received(ApiKey.JOIN_GROUP, 2)
@@ -557,12 +562,7 @@ def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
     topics: tuple[str, ...],
 ) -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
-        nothing = encode_assignment(Assignment(()))
-        broker.answers |= {
-            ApiKey.JOIN_GROUP: lead,
-            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
-            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
-        }
+        coordinate(broker, lead)
         await connector.create_message_streams(dict.fromkeys(topics, 1))
         broker.topics["new"] = 3
         # Long before metadata.max.age.ms.
@@ -581,12 +581,7 @@ def test_member_of_a_topic_that_it_may_not_see_is_told_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
-        nothing = encode_assignment(Assignment(()))
-        broker.answers |= {
-            ApiKey.JOIN_GROUP: lead,
-            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
-            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
-        }
+        coordinate(broker, lead)
         broker.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await connector.create_message_streams({"secret": 1, "t": 1})
         why = "TOPIC_AUTHORIZATION_FAILED: secret; ask for DESCRIBE on the topic"
@@ -601,12 +596,7 @@ def test_leader_notices_soon_that_a_topic_was_made_again_with_other_partitions(
     partitions: int,
 ) -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
-        nothing = encode_assignment(Assignment(()))
-        broker.answers |= {
-            ApiKey.JOIN_GROUP: lead,
-            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
-            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
-        }
+        coordinate(broker, lead)
         broker.topics["t"] = 4
         await connector.create_message_streams({"t": 1})
         broker.topics["t"] = partitions
