@@ -107,6 +107,12 @@ def list_names(names: Iterable[str], kind: str) -> list[str]:
     return found
 
 
+def plain_int(number: T) -> T | int:
+    """Return a whole number, as one of numpy, as an int; anything else as it is."""
+    is_whole = isinstance(number, Integral) and not isinstance(number, bool)
+    return int(number) if is_whole else number  # type: ignore[call-overload]  # it is Integral
+
+
 def check_broker(broker: int) -> None:
     """Raise TypeError for what is no id of a broker."""
     if isinstance(broker, bool) or not isinstance(broker, Integral):

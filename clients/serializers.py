@@ -33,7 +33,10 @@ def bytes_encoder(value: bytes | bytearray | memoryview | None) -> bytes | None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise _wrong_type("bytes", value)
+    raise TypeError(
+        f"expected bytes, got {type(value).__name__}: encode it, or give a serializer "
+        "(key.serializer, value.serializer)"
+    )
 
 
 def bytes_decoder(encoded: bytes | None) -> bytes | None:

@@ -13,7 +13,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from clients.arguments import check_offsets, list_of, list_partitions, to_partition_number
+from clients.arguments import (
+    check_offsets,
+    list_of,
+    list_partitions,
+    mapping_from_partitions,
+    to_partition_number,
+)
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed, left_out
@@ -314,8 +320,10 @@ class SimpleConsumer:
         names none, ValueError for an offset that cannot be.
         """
         positions = {
-            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
+            partition: offset
+            if isinstance(offset, OffsetAndMetadata)
+            else OffsetAndMetadata(offset)
+            for partition, offset in mapping_from_partitions(offsets).items()
         }
         # A broker takes a negative one, and then there is none (fault strangers-67).
         check_offsets(positions)

@@ -35,6 +35,7 @@ from clients.admin.descriptions import (
     PartitionReassignment,
     ProducerState,
     ScramCredentialInfo,
+    SettingValue,
     TopicDescription,
     TopicPartitionReplica,
     TransactionDescription,
@@ -152,7 +153,10 @@ class Admin:
         """
 
     def alter_configs(
-        self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, SettingValue]],
+        *,
+        validate_only: bool = False,
     ) -> Verdicts[ConfigResource]:
         """Replace all settings of topics or brokers. A setting that is left out gets its default.
 
@@ -161,7 +165,7 @@ class Admin:
 
     def incremental_alter_configs(
         self,
-        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        changes: Mapping[ConfigResource, Mapping[str, SettingValue | None]],
         *,
         validate_only: bool = False,
     ) -> Verdicts[ConfigResource]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -39,9 +40,9 @@ _SECRET = re.compile(
     r"|certificate\.chain|truststore\.certificates|jaas\.config|zookeeper\.digest)$"
 )
 HIDDEN = "[hidden]"
+"""Stands for a secret value, as in Kafka."""
 _MAX_SHOWN = 200
 """Characters of a value that an error shows, at most."""
-"""Stands for a secret value, as in Kafka."""
 
 # Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -91,6 +92,7 @@ class Setting:
     doc: str
     validator: Check | None
     aliases: tuple[str, ...]
+    when_missing: str
 
 
 def setting(
@@ -100,11 +102,12 @@ def setting(
     validator: Check | None = None,
     doc: str = "",
     aliases: tuple[str, ...] = (),
+    when_missing: str = "is required",
 ) -> Any:
     """Declare the field that holds Kafka's setting `name`."""
     return attrs.field(
         default=default,
-        metadata={_KEY: Setting(name, doc, validator, aliases)},
+        metadata={_KEY: Setting(name, doc, validator, aliases, when_missing)},
         kw_only=True,
         repr=not is_secret(name),
     )
@@ -175,7 +178,7 @@ def load(
         if field in values and declaration.validator and values[field] is not None:
             _check(declaration.name, values[field], declaration.validator)
         if field not in values and field in required:
-            raise SettingError(declaration.name, "is required")
+            raise SettingError(declaration.name, declaration.when_missing)
 
     return cls(**values), notes
 
@@ -378,6 +381,9 @@ def _to_text(raw: Any) -> str:
     # An unset variable of the environment would be the group "None" (fault strangers-167).
     if raw is None or isinstance(raw, _NO_TEXT):
         raise TypeError("not a string")
+    if isinstance(raw, IntEnum):
+        # Isolation.READ_COMMITTED is read_committed.
+        return raw.name.lower()
     return str(raw).strip(_TRIMMED)
 
 

@@ -31,6 +31,7 @@ from clients.command_line.output import (
     KeyValue,
     Listing,
     Target,
+    is_table,
     output_option,
     show,
     target_options_beside_cluster,
@@ -348,6 +349,8 @@ def _show_verdicts(
         for binding, error in verdicts.items()
         if error is not None
     ]
+    if not (done or failures or left) and is_table(output):
+        say("no ACL matches", err=True)
     show(Listing("acls", COLUMNS, done, [*failures, *left]), output)
 
 

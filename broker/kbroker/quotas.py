@@ -13,7 +13,9 @@ import click
 from broker.kbroker.comma_lists import split_names
 from broker.kbroker.configs import Settings
 from broker.kbroker.gathered_options import gather_options
+from clients.admin import Admin
 from clients.admin.client_quotas import QuotaEntity, quota_entity
+from clients.command_line.command_group import CommandFailed
 from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
@@ -223,8 +225,21 @@ async def _alter(
     target: Target, entity: QuotaEntity, change: Mapping[str, float | None]
 ) -> Exception | None:
     async with connected(target, asks_brokers=True) as sessions:
+        await _check_removals(sessions.admin, entity, change)
         with heeding_interrupts():
             return (await sessions.admin.alter_client_quotas({entity: change}))[entity]
+
+
+async def _check_removals(
+    admin: Admin, entity: QuotaEntity, change: Mapping[str, float | None]
+) -> None:
+    """Refuse to remove quotas that are not set, as Kafka's tool does. Raises CommandFailed."""
+    if None in change.values():
+        quotas = await admin.describe_client_quotas(dict(entity), strict=True)
+        own = quotas.get(entity, {})
+        # A misspelt one would go on to hold (fault strangers-183).
+        if missing := [key for key, value in change.items() if value is None and key not in own]:
+            raise CommandFailed(f"{_name(entity)} has no quota {', '.join(missing)}")
 
 
 def _name(entity: QuotaEntity) -> str:

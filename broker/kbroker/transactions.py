@@ -408,6 +408,14 @@ class SearchScope:
         return sorted(chosen)
 
 
+async def _check_broker(admin: Admin, broker_id: int) -> None:
+    """Raise CommandFailed if there is no such broker: it has nothing that could be found."""
+    brokers = [broker.node_id for broker in (await admin.describe_cluster()).brokers]
+    if broker_id not in brokers:
+        there = ", ".join(map(str, brokers))
+        raise CommandFailed(f"there is no broker {broker_id}; brokers: {there}")
+
+
 @showing_progress("asking the leaders for their producers")
 async def _find_hanging(
     target: Target, scope: SearchScope, max_timeout_ms: int
@@ -415,9 +423,12 @@ async def _find_hanging(
     async with connected(target, asks_brokers=True, waits_for_dead=False) as sessions:
         admin = sessions.admin
         topics = await admin.describe_topics(None if scope.topic is None else [scope.topic])
+        partitions = scope.choose(topics.values())
+        if scope.broker_id is not None and not partitions:
+            await _check_broker(admin, scope.broker_id)
         found = await find_hanging_transactions(
             admin,
-            scope.choose(topics.values()),
+            partitions,
             now_ms=_now_ms(),
             max_timeout_ms=max_timeout_ms,
             broker=scope.broker_id,

@@ -62,7 +62,8 @@ def apply_change(
     changed = dict(settings)
     for key, value in set_to.items():
         if key not in keys:
-            raise _invalid(f"Invalid configuration key {key}")
+            known = ", ".join(sorted(keys))
+            raise _invalid(f"Invalid configuration key {key}; quotas of it are {known}")
         if value is None:
             changed.pop(key, None)
         else:

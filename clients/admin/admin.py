@@ -35,6 +35,7 @@ from clients.admin.descriptions import (
     ScramCredentialInfo,
     ScramDeletion,
     ScramUpsertion,
+    SettingValue,
     TopicDescription,
     TopicPartitionReplica,
     TransactionDescription,
@@ -376,7 +377,10 @@ class Admin:
         return await self._calls.each_keeper(resource_list, request_for, read, at)
 
     async def alter_configs(
-        self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, SettingValue]],
+        *,
+        validate_only: bool = False,
     ) -> Verdicts[ConfigResource]:
         """Replace all settings of topics or brokers. A setting that is left out gets its default.
 
@@ -395,7 +399,7 @@ class Admin:
 
     async def incremental_alter_configs(
         self,
-        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        changes: Mapping[ConfigResource, Mapping[str, SettingValue | None]],
         *,
         validate_only: bool = False,
     ) -> Verdicts[ConfigResource]:

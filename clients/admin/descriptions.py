@@ -23,6 +23,9 @@ def _known_scram_mechanism(instance: object, attribute: "attrs.Attribute[str]", 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
+SettingValue = str | float | bool
+"""The value of a topic's or broker's setting; brokers get the text of a number, true or false."""
+
 
 # --- topics
 
@@ -37,7 +40,7 @@ class NewTopic:
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = attrs.field(factory=dict)
+    configs: Mapping[str, SettingValue] = attrs.field(factory=dict)
     assignments: Mapping[int, Sequence[int]] = attrs.field(factory=dict)
 
 

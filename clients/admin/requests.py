@@ -6,6 +6,7 @@ this module, with its messages, where it sends one.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 from clients.admin.descriptions import (
@@ -15,6 +16,7 @@ from clients.admin.descriptions import (
     NewTopic,
     PartitionReassignment,
     ReplicaDescription,
+    SettingValue,
     TopicPartitionReplica,
 )
 from clients.admin.verdicts import Verdicts, make_verdict, raise_for
@@ -101,7 +103,7 @@ def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
             for index, brokers in topic.assignments.items()
         ],
         configs=[
-            CreateTopicsRequestConfig(name=name, value=value)
+            CreateTopicsRequestConfig(name=name, value=setting_text(value))
             for name, value in topic.configs.items()
         ],
     )
@@ -152,8 +154,18 @@ def describe_configs_request(
     )
 
 
+def setting_text(value: SettingValue | None) -> str | None:
+    """Return the value of a setting as brokers have it: `true`, and not Python's `True`."""
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, Number):
+        raise TypeError(f"the value of a setting, {value!r}, must be a str or a number")
+    # Stock clients take numbers, too (fault strangers-182).
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def alter_configs_request(
-    configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool
+    configs: Mapping[ConfigResource, Mapping[str, SettingValue]], *, validate_only: bool
 ) -> AlterConfigsRequest:
     """Ask to replace settings; a setting that is not named gets its default."""
     return AlterConfigsRequest(
@@ -162,7 +174,7 @@ def alter_configs_request(
                 resource_type=resource.resource_type,
                 resource_name=resource.name,
                 configs=[
-                    AlterConfigsRequestConfig(name=name, value=value)
+                    AlterConfigsRequestConfig(name=name, value=setting_text(value))
                     for name, value in values.items()
                 ],
             )
@@ -173,7 +185,7 @@ def alter_configs_request(
 
 
 def incremental_alter_configs_request(
-    changes: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+    changes: Mapping[ConfigResource, Mapping[str, SettingValue | None]], *, validate_only: bool
 ) -> IncrementalAlterConfigsRequest:
     """Ask to change single settings; None deletes a setting."""
     return IncrementalAlterConfigsRequest(
@@ -183,7 +195,9 @@ def incremental_alter_configs_request(
                 resource_name=resource.name,
                 configs=[
                     IncrementalAlterConfigsRequestConfig(
-                        name=name, config_operation=DELETE if value is None else SET, value=value
+                        name=name,
+                        config_operation=DELETE if value is None else SET,
+                        value=setting_text(value),
                     )
                     for name, value in values.items()
                 ],

@@ -78,13 +78,17 @@ class SuggestingGroup(click.Group):
                     param.type = _TEXT
             return name, command, rest
         except click.UsageError as error:
-            near = get_close_matches(args[0], self.list_commands(ctx), 1)
+            near = self.find_near(ctx, args[0])
             # click itself knows the names that it holds.
-            if near and "Did you mean" not in error.format_message():
-                hint = f"{error.message} Did you mean {near[0]!r}?"
+            if near is not None and "Did you mean" not in error.format_message():
+                hint = f"{error.message} Did you mean {near!r}?"
                 # The settings have such a hint, too (fault users-29, was: error.message).
                 error.message = hint  # type: ignore[misc]  # Final in click
             raise
+
+    def find_near(self, ctx: click.Context, name: str) -> str | None:
+        """Return the sub-command that somebody means by a name."""
+        return next(iter(get_close_matches(name, self.list_commands(ctx), 1)), None)
 
 
 _TEXT = _Text()

@@ -220,7 +220,11 @@ class ConsumerConfig(StreamsConfig, ZooKeeperSecurity):
     """Settings of a consumer whose membership is in ZooKeeper."""
 
     # ---- the member
-    zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
+    zookeeper_connect: str = setting(
+        "zookeeper.connect",
+        doc="host:port[,host:port...][/chroot]",
+        when_missing="is required, unless the member joins at brokers: membership=coordinator",
+    )
     membership: str = setting(
         "membership",
         "zookeeper",

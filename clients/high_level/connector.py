@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
-from clients.arguments import check_offsets, check_partitions, mapping_from
+from clients.arguments import check_offsets, check_partitions, mapping_from, plain_int
 from clients.cluster import Cluster
 from clients.errors import MembershipConflict, MessageStreamsExist, SettingError
 from clients.group_metadata import ConsumerGroupMetadata
@@ -205,7 +205,10 @@ class ConsumerConnector:
         """
 
         # Refused before anything is registered: other members could not read it.
-        subscription = StaticSubscription(dict(mapping_from(str, topic_count_map)))
+        counts = mapping_from(str, topic_count_map)
+        subscription = StaticSubscription(
+            {topic: plain_int(count) for topic, count in counts.items()}
+        )
         check_subscription(subscription)
         _check_decoders(key_decoder, value_decoder)
 
@@ -234,6 +237,7 @@ class ConsumerConnector:
         """
         if not isinstance(topic_filter, TopicFilter):
             raise TypeError(f"{topic_filter!r} is no TopicFilter: make a Whitelist or a Blacklist")
+        num_streams = plain_int(num_streams)
         subscription = FilterSubscription(topic_filter, num_streams)
         check_subscription(subscription)
         _check_decoders(key_decoder, value_decoder)
@@ -406,7 +410,6 @@ class ConsumerConnector:
             {name: stream.queue_size for name, stream in self._queues.items()},
             self._rebalance_error,
             {feed.partition: feed.trouble for feed in owned if feed.trouble is not None},
-            self._side.refused_topics(),
         )
 
     async def shutdown(self) -> None:

@@ -227,7 +227,8 @@ class CoordinatorSide:
     async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
         """Join; return when the first assignment is delivered.
 
-        Raises MemberFailed, MembershipConflict, ClientError.
+        Raises MemberFailed, MembershipConflict, ClientError, and BrokerError for a topic that may
+        not be seen.
         """
         await self._other_kind.refuse()
         self._subscription = subscription
@@ -236,9 +237,7 @@ class CoordinatorSide:
         # (fault strangers-152).
         await self._wait_for_brokers(topics)
         self._topics = topics
-        # It waits for the right, and would do so without a word (fault strangers-178).
-        for reason in self.refused_topics().values():
-            logger.warning("group %s: %s", self.config.group_id, reason)
+        self._raise_refused(topics)
 
         # A shutdown that came meanwhile had no member to end. From here on there is one.
         if self._is_leaving:
@@ -283,6 +282,14 @@ class CoordinatorSide:
             # A shutdown closes the connections.
             if not self._is_leaving:
                 raise
+
+    def _raise_refused(self, topics: Collection[str]) -> None:
+        """Raise BrokerError for a topic of which brokers tell nothing, as Kafka's consumers do."""
+        errors = self._cluster.view.errors
+        for topic in sorted(topics):
+            # The member would wait for it without an end (fault strangers-178).
+            if topic in errors and not errors[topic].retriable:
+                raise BrokerError(errors[topic], topic, ApiKey.METADATA)
 
     @property
     def has_member(self) -> bool:
@@ -378,15 +385,6 @@ class CoordinatorSide:
             self._loss = meaning
         self._member.handle(on.HeartbeatResponded(generation_id, member_id, error))
         return meaning
-
-    def refused_topics(self) -> Mapping[str, str]:
-        """Return why brokers tell nothing of topics that we subscribe to, by topic."""
-        errors = self._cluster.view.errors
-        return {
-            topic: str(BrokerError(errors[topic], topic, ApiKey.METADATA))
-            for topic in sorted(self._topics)
-            if topic in errors and not errors[topic].retriable
-        }
 
     def explain_loss(self) -> str:
         """Return why partitions were last lost, in the user's words."""

@@ -21,6 +21,7 @@ from clients.errors import (
     BrokerError,
     ClientError,
     CorruptFetch,
+    KgroupError,
     LogTruncated,
     MessageSizeTooLarge,
     OffsetOutOfRange,
@@ -335,6 +336,8 @@ class BrokerFetcher:
                     self._raise(feed, OffsetOutOfRange(feed.partition, offset))
                 else:
                     feed.lose_place(offset)
+            case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._refuse(feed)
             case error:
                 # Mostly another broker leads the partition.
                 self._note_error(feed, error)
@@ -376,19 +379,25 @@ class BrokerFetcher:
     def _note_error(self, feed: PartitionFeed, error: ErrorCode) -> None:
         """Keep and log why a partition cannot be read: one line for all of its topic."""
         feed.trouble = error.name
-        if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            # With the right to ask for.
-            feed.trouble = str(BrokerError(error, feed.partition.topic, ApiKey.FETCH))
         now = asyncio.get_running_loop().time()
         level = self.silences.setdefault(feed.partition.topic, Silence(now)).level(now)
         logger.log(level, "%s: fetching stops: %s", feed.partition, error.name)
+
+    def _refuse(self, feed: PartitionFeed) -> None:
+        """Raise that we may not read a partition, as Kafka's consumers do."""
+        error = BrokerError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, feed.partition.topic, ApiKey.FETCH
+        )
+        feed.trouble = str(error)
+        # Whoever waits for its messages would do so without an end (fault strangers-180).
+        self._raise(feed, error)
 
     def _pass_on(
         self,
         feed: PartitionFeed,
         offset: int,
         fetched: FetchedPartition,
-        failure: ClientError | None = None,
+        failure: KgroupError | None = None,
     ) -> None:
         """Queue the rows, and only then move on, so that nothing is lost in between."""
         # A response without progress needs no chunk.
@@ -418,13 +427,12 @@ class BrokerFetcher:
         else:
             self._raise(feed, MessageSizeTooLarge(feed.partition, offset, asked_for))
 
-    def _raise(self, feed: PartitionFeed, failure: ClientError) -> None:
+    def _raise(self, feed: PartitionFeed, failure: KgroupError) -> None:
         """Raise the failure from the stream, after its queued messages.
 
         The partition is fetched again after a pause, and the failure raised again, never skipped.
         """
-        at = feed.fetch_offset
-        feed.stream.put(Chunk(feed, at, at, error=failure))
+        feed.fail(failure)
         self._drop([feed])
 
     async def _reset(self, connection: Connection, feeds: list[PartitionFeed]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from clients.high_level.delivery import StreamDelivery
@@ -67,9 +67,6 @@ class GroupSide(Protocol):
 
     def explain_loss(self) -> str:
         """Return why partitions were last lost, in the user's words; "" if that is not known."""
-
-    def refused_topics(self) -> Mapping[str, str]:
-        """Return why brokers tell nothing of topics that we subscribe to, by topic."""
 
     @property
     def is_called_by_listener(self) -> bool:

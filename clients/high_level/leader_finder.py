@@ -166,17 +166,23 @@ class LeaderFinder:
             feed.note_leader(self.cluster.view.leader_epoch(feed.partition))
             if leader in self.cluster.brokers:
                 # What kept its last leader from responding may last.
-                if (feed.trouble or "").startswith((UNKNOWN_LEADER, NO_LEADER)):
+                if feed.trouble in (UNKNOWN_LEADER, NO_LEADER):
                     feed.trouble = None
                 self.lead(leader, feed)
             else:
-                feed.trouble = self._why_leaderless(feed.partition.topic)
+                self._explain_absence(feed)
                 leaderless.append(feed)
         return leaderless
 
-    def _why_leaderless(self, topic: str) -> str:
+    def _explain_absence(self, feed: PartitionFeed) -> None:
+        topic = feed.partition.topic
         code = self.cluster.view.errors.get(topic, ErrorCode.NONE)
         if code is ErrorCode.NONE or code.retriable:
-            return NO_LEADER
-        # It has one, of which brokers do not tell us (fault strangers-178, was: NO_LEADER).
-        return f"{NO_LEADER} is told: {BrokerError(code, topic, ApiKey.METADATA)}"
+            feed.trouble = NO_LEADER
+            return
+        # It has one, of which brokers do not tell us.
+        error = BrokerError(code, topic, ApiKey.METADATA)
+        feed.trouble = str(error)
+        if feed.stream.has_room:
+            # Whoever waits for its messages would do so without an end (fault strangers-178).
+            feed.fail(error)

@@ -59,8 +59,6 @@ class ConsumerMetrics:
     rebalance_error: str | None
     unreadable: Mapping[TopicPartition, str]
     """Why partitions that are owned cannot be read now: no leader, or one that does not respond."""
-    refused_topics: Mapping[str, str]
-    """Why brokers tell nothing of topics that are subscribed to, by topic: a right is missing."""
     owned_partitions_count: int
     owned_partitions_count_by_topic: Mapping[str, int]
     fetch_queue_size: Mapping[tuple[str, str], int]
@@ -80,8 +78,7 @@ class ConsumerMetrics:
         partitions_of: dict[str, list[TopicPartition]] = {}
         for partition, reason in sorted(self.unreadable.items()):
             partitions_of.setdefault(reason, []).append(partition)
-        refused = [f"{name} could not be read: {why}" for name, why in self.refused_topics.items()]
-        return refused + [
+        return [
             f"{first}{f' and {len(more)} more' if more else ''} could not be read: {reason}"
             for reason, (first, *more) in partitions_of.items()
         ]
@@ -235,7 +232,6 @@ class Meters:
         queues: Mapping[tuple[str, str], int],
         rebalance_error: str | None,
         unreadable: Mapping[TopicPartition, str],
-        refused_topics: Mapping[str, str],
     ) -> ConsumerMetrics:
         """Return all numbers as of now."""
         requests = {broker: meter.read() for broker, meter in self.requests.items()}
@@ -250,7 +246,6 @@ class Meters:
             rebalance_failures_per_sec=self.rebalance_failures.read(),
             rebalance_error=rebalance_error,
             unreadable=unreadable,
-            refused_topics=refused_topics,
             owned_partitions_count=sum(owned.values()),
             owned_partitions_count_by_topic=owned,
             fetch_queue_size=queues,

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import attrs
 
 from clients.epoch_trail import UNKNOWN_EPOCH, Divergence, EpochTrail
-from clients.errors import ConsumerTimeout, StreamInUse
+from clients.errors import ConsumerTimeout, KgroupError, StreamInUse
 from clients.high_level.chunk_queue import ChunkQueue
 from clients.own_loop import OwnLoop
 from clients.serializers import Decoder, bytes_decoder
@@ -289,6 +289,11 @@ class PartitionFeed:
         is_opened = self.opened_end is not None and offset <= self.opened_end
         return self.opened.before(offset) if is_opened else UNKNOWN_EPOCH
 
+    def fail(self, failure: KgroupError) -> None:
+        """Have the stream raise a failure, after its queued messages."""
+        at = self.fetch_offset
+        self.stream.put(Chunk(self, at, at, error=failure))
+
     def open(self, chunk: Chunk) -> None:
         """Note that the stream has come to a chunk."""
         # The first row may be behind the start: compaction removes records.
@@ -433,7 +438,8 @@ class MessageStream:
     async def __anext__(self) -> MessageAndMetadata:
         """Return the next message.
 
-        Raises ConsumerTimeout, StreamInUse; ClientError for unreadable data; StopAsyncIteration.
+        Raises ConsumerTimeout, StreamInUse; ClientError for unreadable data, BrokerError for what
+        may not be read; StopAsyncIteration.
         """
         # Most messages are at hand, and cost no wait.
         for message in self.turn:

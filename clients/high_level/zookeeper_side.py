@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -230,10 +230,6 @@ class ZooKeeperSide:
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that we hold."""
         return frozenset() if self._member is None else self._member.membership.held
-
-    def refused_topics(self) -> Mapping[str, str]:
-        """Return nothing: partitions are in ZooKeeper, and those that cannot be read say why."""
-        return {}
 
     def explain_loss(self) -> str:
         """Return what takes a member's partitions: the end of its session, or somebody's hand."""

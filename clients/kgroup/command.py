@@ -131,6 +131,11 @@ class KgroupCommand(CommandGroup):
         logging.basicConfig(handlers=[log_handler()], level=logging.WARNING)
         return super().invoke(ctx)
 
+    def find_near(self, ctx: click.Context, name: str) -> str | None:
+        """Return the sub-command that somebody means; the name may be that of Kafka's tool."""
+        # reset-offsets is nearer to another one, which deletes (fault strangers-181).
+        return KAFKA_ACTIONS.get(f"--{name}") or super().find_near(ctx, name)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
         return super().parse_args(ctx, sub_command_first(args, KAFKA_ACTIONS))

@@ -15,6 +15,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from clients.command_line.printing import say
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts
@@ -65,6 +66,10 @@ def command(target: Target, output: str, **options: Any) -> None:
     copied, deleted, failures = asyncio.run(rename(target, job))
     if deleted is not None:
         print_remarks([], {job.source: deleted})
+        if not failures and copied.outcome is not None:
+            first, then = deleted.entry.id, copied.outcome.entry.id
+            # The other way round there is neither group for a while.
+            say(f"to take the renaming back, undo entry {first} first, and then {then}", err=True)
     show(listing(copied, job, "rename", *failures), output)
 
 

@@ -46,6 +46,8 @@ Messages = ProducerData | KeyedMessage | Iterable[ProducerData | KeyedMessage]
 def keyed_messages(argument: Messages) -> list[KeyedMessage]:
     """Return the messages in the argument of `send`. Raises TypeError for anything else."""
     items = [argument] if isinstance(argument, ProducerData | KeyedMessage) else argument
+    if not isinstance(items, Iterable):
+        raise TypeError(f"{items!r} is neither the name of a topic nor messages")
     messages: list[KeyedMessage] = []
 
     for item in items:

@@ -51,8 +51,8 @@ class RecordEncoder:
         if partition is not None:
             partition = to_partition_number(partition)
         timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
-        if headers:
-            headers = _copy_headers(topic, headers)
+        # None is no headers, as for Kafka's client.
+        headers = _copy_headers(topic, headers) if headers else ()
 
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
@@ -72,8 +72,8 @@ class RecordEncoder:
         if partition is not None:
             partition = to_partition_number(partition)
         timestamp_ms = now_ms() if timestamp_ms is None else _to_time(timestamp_ms)
-        if headers:
-            headers = _copy_headers(topic, headers)
+        # None is no headers, as for Kafka's client.
+        headers = _copy_headers(topic, headers) if headers else ()
         encoded_keys = None if keys is None else list(map(self.encode_key, keys))
         encoded_values = list(map(self._encode_value, values))
 
@@ -137,7 +137,7 @@ def _copy_headers(topic: str, headers: Sequence[Header]) -> Sequence[Header]:
     """
     if isinstance(headers, Mapping | str):
         raise TypeError(f"{topic}: headers must be a list of pairs of key and value")
-    copied = tuple((key, bytes_encoder(value)) for key, value in headers)
+    copied = tuple((key, _header_value(topic, key, value)) for key, value in headers)
     for key, _ in copied:
         if not isinstance(key, str):
             raise TypeError(f"{topic}: header key {key!r} must be a str; Kafka stores it in UTF-8")
@@ -150,3 +150,10 @@ def _copy_headers(topic: str, headers: Sequence[Header]) -> Sequence[Header]:
             ) from error
     # Of another thread they are encoded later (fault strangers-161, was: headers).
     return copied
+
+
+def _header_value(topic: str, key: object, value: Any) -> bytes | None:
+    try:
+        return bytes_encoder(value)
+    except TypeError as error:
+        raise TypeError(f"{topic}: the value of header {key!r}: {error}") from error

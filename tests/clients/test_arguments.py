@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clients.admin import AclFilter, Admin, ConfigResource, NewTopic
-from clients.arguments import check_broker, check_offsets, check_timeout
+from clients.arguments import check_broker, check_offsets, check_timeout, plain_int
 from clients.errors import SettingError
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
@@ -254,3 +254,9 @@ def test_a_producer_says_what_offsets_it_wants() -> None:
             await producer.send_offsets_to_transaction(wrong, ConsumerGroupMetadata("g"))
 
     run_in_virtual_time(scenario())
+
+
+def test_a_number_of_numpy_is_a_number_of_streams() -> None:
+    assert type(plain_int(np.int64(2))) is int
+    for no_number in (True, 1.0, "1", None):
+        assert plain_int(no_number) is no_number

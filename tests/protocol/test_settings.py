@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from clients.fetch_requests import Isolation
 from protocol.settings import (
     SettingError,
     between,
@@ -38,6 +39,10 @@ def test_dots_and_underscores_name_the_same_setting(name: str) -> None:
 
 def test_an_alias_sets_the_field() -> None:
     assert load(Sample, {"group_id": "g", "enable.auto.commit": "FALSE"})[0].auto is False
+
+
+def test_a_value_of_an_enumeration_is_its_name() -> None:
+    assert load(Sample, {"group.id": Isolation.READ_COMMITTED})[0].group_id == "read_committed"
 
 
 def test_a_list_that_may_be_absent_is_read_from_text_as_a_list() -> None:

@@ -12,9 +12,6 @@ import pytest
 from broker.kbroker.quotas import choose_parts
 from tests.stage.cluster import DevCluster
 
-DOCS = (Path(__file__).parents[3] / "docs" / "quotas.md").read_text("utf-8")
-COMMANDS = re.findall(r"^    kbroker (quotas .+)$", DOCS, re.MULTILINE)
-
 NOTHING: dict[str, Any] = {
     "user": None,
     "user_default": False,
@@ -68,7 +65,10 @@ def test_options_that_contradict_each_other_are_wrong_usage(
 
 
 def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> None:
-    for command in COMMANDS:
+    docs = (Path(__file__).parents[3] / "docs" / "quotas.md").read_text("utf-8")
+    commands = re.findall(r"^    kbroker (quotas .+)$", docs, re.MULTILINE)
+    assert len(commands) >= 5
+    for command in commands:
         ran = dev_cluster.run("kbroker", *shlex.split(command))
         assert ran.returncode == 0, (command, ran.stderr)
 
@@ -87,8 +87,11 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
     }
 
     # Other tests share the cluster.
-    for options in ("--client etl", "--user alice --client etl", "--client-default"):
-        keys = "producer_byte_rate,consumer_byte_rate,request_percentage"
+    for options, keys in (
+        ("--client etl", "consumer_byte_rate,request_percentage"),
+        ("--user alice --client etl", "producer_byte_rate"),
+        ("--client-default", "producer_byte_rate"),
+    ):
         line = f"quotas alter {options} --remove {keys}"
         assert dev_cluster.run("kbroker", *line.split()).returncode == 0
     for options in ("--ip 198.51.100.7", "--ip-default"):
@@ -96,9 +99,16 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
         assert dev_cluster.run("kbroker", *line.split()).returncode == 0
 
 
+@pytest.mark.fault("strangers-183")
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [
+        ("alter --user u --remove no_such_rate", 1, "error: user u has no quota no_such_rate\n"),
+        (
+            "alter --client c --add producer_byte_rate=1 --remove request_percentage",
+            1,
+            "error: client-id c has no quota request_percentage\n",
+        ),
         ("alter --user u", 2, "nothing to change"),
         ("alter --add producer_byte_rate=1", 2, "say whose quota"),
         ("alter --user u --add producer_byte_rate=much", 2, "not a number"),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
@@ -13,8 +14,10 @@ from clients.errors import BrokerError, ConnectionRefused, DeadlineExceeded, NoB
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import (
+    alter_configs,
     create_topics,
     delete_groups,
+    incremental_alter_configs,
     list_groups,
     offset_commit,
     offset_delete,
@@ -137,6 +140,37 @@ def test_topics_are_created_by_the_controller_even_when_it_has_just_moved() -> N
         assert [(c.name, c.value) for c in first.configs] == [("cleanup.policy", "compact")]
         assert (second.num_partitions, second.replication_factor) == (-1, -1)
         assert [tuple(a.broker_ids) for a in second.assignments] == [(1, 2)]
+
+    with_admin(scenario)
+
+
+@pytest.mark.fault("strangers-182")
+def test_settings_are_text_numbers_or_truth_values_as_with_stock_clients() -> None:
+    values = {"a": "x", "b": 600000, "c": True, "d": 0.5, "e": np.int64(7)}
+    texts = {"a": "x", "b": "600000", "c": "true", "d": "0.5", "e": "7"}
+
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        topic = ConfigResource.topic("t")
+        broker_1.answers[ApiKey.CREATE_TOPICS] = lambda request: CreateTopicsResponse(
+            topics=[CreateTopicsResponseTopic(name="t", error_code=0, error_message=None)]
+        )
+        for api_key, message in (
+            (ApiKey.ALTER_CONFIGS, alter_configs),
+            (ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
+        ):
+            broker_1.answers[api_key] = partial(message.error_response, code=ErrorCode.NONE)
+        await admin.create_topics([NewTopic("t", configs=values)])
+        await admin.alter_configs({topic: values})
+        await admin.incremental_alter_configs({topic: values | {"f": None}})
+
+        (created,) = broker_1.asked(ApiKey.CREATE_TOPICS)[0].topics
+        (altered,) = broker_1.asked(ApiKey.ALTER_CONFIGS)[0].resources
+        (changed,) = broker_1.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].resources
+        assert {c.name: c.value for c in created.configs} == texts
+        assert {c.name: c.value for c in altered.configs} == texts
+        assert {c.name: c.value for c in changed.configs} == texts | {"f": None}
+        with pytest.raises(TypeError, match=r"the value of a setting, b'x', must be a str or a n"):
+            await admin.alter_configs({topic: {"a": b"x"}})  # type: ignore[dict-item]
 
     with_admin(scenario)
 

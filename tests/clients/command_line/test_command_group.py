@@ -40,10 +40,12 @@ def group_raising(error: BaseException) -> CommandGroup:
 
 
 @pytest.mark.fault("users-29")
+@pytest.mark.fault("strangers-181")
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         ("kgroup descrbe words", "describe"),
+        ("kgroup reset-offsets words", "reset"),
         ("kbroker topcs", "topics"),
         ("kbroker topics lst", "list"),
         ("kbroker log verfy", "verify"),

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import attrs
 import pytest
 
-from clients.errors import DeadlineExceeded, NoBrokersAvailable
+from clients.errors import BrokerError, DeadlineExceeded, NoBrokersAvailable
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.coordinator_side import CoordinatorSide
 from groups.consumer.member_failed import MemberFailed
@@ -577,16 +578,22 @@ def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
 
 
 @pytest.mark.fault("strangers-178")
-def test_member_of_a_topic_that_it_may_not_see_is_told_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_member_of_a_topic_that_it_may_not_see_does_not_join_until_it_may() -> None:
     async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
         coordinate(broker, lead)
         broker.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        await connector.create_message_streams({"secret": 1, "t": 1})
+        with pytest.raises(BrokerError) as caught:
+            await connector.create_message_streams({"secret": 1, "t": 1})
         why = "TOPIC_AUTHORIZATION_FAILED: secret; ask for DESCRIBE on the topic"
-        assert f"group g: {why}" in caplog.messages
-        assert connector.metrics.describe_unreadable()[0] == f"secret could not be read: {why}"
+        assert (str(caught.value), connector.streams) == (why, {})
+        assert not broker.asked(ApiKey.JOIN_GROUP)
+        del broker.topic_errors["secret"]
+        # Metadata that have just been read are not read again.
+        while not connector.streams:
+            with suppress(BrokerError):
+                await connector.create_message_streams({"secret": 1, "t": 1})
+            await asyncio.sleep(0.05)
+        assert connector.streams.keys() == {"secret", "t"}
 
     play(scene)
 

@@ -9,7 +9,7 @@ import pytest
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.complaints import AGAIN_S, Complaints
-from clients.errors import ConnectionFailed, NoBrokersAvailable
+from clients.errors import BrokerError, ConnectionFailed, NoBrokersAvailable
 from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
@@ -111,17 +111,21 @@ def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:
 
 
 @pytest.mark.fault("strangers-178")
-def test_a_partition_of_which_brokers_may_not_tell_says_so() -> None:
+def test_a_partition_of_which_brokers_may_not_tell_raises_so() -> None:
     async def scene(work: Scene) -> None:
         work.cluster.view.errors["t"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         feed = work.feed("t")
         work.finder.add([feed])
         await asyncio.sleep(1)
         why = "TOPIC_AUTHORIZATION_FAILED: t; ask for DESCRIBE on the topic"
-        assert feed.trouble == f"no leader is told: {why}"
+        assert feed.trouble == why
+        for _ in range(5):
+            with pytest.raises(BrokerError, match=why):
+                await anext(feed.stream)
+            await asyncio.sleep(1)
         work.cluster.view.leaders[TopicPartition("t", 0)] = 1
         await asyncio.sleep(1)
-        assert (work.led, feed.trouble) == ([(1, TopicPartition("t", 0))], None)
+        assert work.led == [(1, TopicPartition("t", 0))]
 
     play(scene)
 

@@ -51,13 +51,11 @@ def test_a_moment_has_all_numbers_under_kafkas_names() -> None:
         {("t", "g_a-0"): 1},
         None,
         {TopicPartition("u", 0): "down", **{TopicPartition("t", p): "no leader" for p in (1, 0)}},
-        {"s": "a right is missing"},
     )
 
     assert moment.max_lag == 9
     assert moment.owned_partitions_count == 3
     assert moment.describe_unreadable() == [
-        "s could not be read: a right is missing",
         "t-0 and 1 more could not be read: no leader",
         "u-0 could not be read: down",
     ]

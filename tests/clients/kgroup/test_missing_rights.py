@@ -202,6 +202,12 @@ async def test_topics_that_are_not_listed_are_an_error_of_each_command(tmp_path:
         _, printed, _ = await stage.print("kbroker", "cluster", "describe", "-o", "json")
         assert json.loads(printed)["errors"][0]["error"] == "TOPIC_AUTHORIZATION_FAILED"
 
+        # A broker that is not there has no replica, and nothing that could hang.
+        stage.allowed = EVERYTHING
+        command = ("transactions", "find-hanging", "--broker-id", "9")
+        code, printed, said = await stage.print("kbroker", *command)
+        assert (code, printed, said) == (1, "", "error: there is no broker 9; brokers: 1\n")
+
         # Who sees some has a list of these, with a note where people look.
         stage.allowed = {INVOICES.topic}
         for command in whole:

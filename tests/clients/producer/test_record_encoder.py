@@ -53,9 +53,16 @@ def test_contents_count_in_bytes_and_not_in_elements() -> None:
 
 @pytest.mark.parametrize("content", [5, "text", [1]])
 def test_contents_that_are_no_bytes_are_refused(content: Any) -> None:
-    with pytest.raises(TypeError, match="expected bytes, got"):
+    with pytest.raises(TypeError, match=r"^t: the value of header 'h': expected bytes, got"):
         encoder().encode("t", b"", None, None, [("h", content)], None)
     with pytest.raises(TypeError, match="expected bytes, got"):
         encoder(**{"value.serializer": lambda value: content}).encode(
             "t", b"", None, None, (), None
         )
+
+
+def test_none_for_headers_is_no_headers() -> None:
+    nothing: Any = None
+    *_, headers, _, _ = encoder().encode("t", b"", None, None, nothing, None)
+    (record,) = encoder().encode_many("t", [b""], None, 0, nothing, None)
+    assert (headers, record[5]) == ((), ())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clients.errors import BrokerError
 from clients.high_level.config import load_consumer_config
 from clients.high_level.fetchers import QUOTA, SILENCE_S, BrokerFetcher, Fetchers
 from clients.high_level.metrics import Meters
@@ -173,20 +174,42 @@ def test_an_error_of_a_topic_that_lasts_is_warned_of_once(caplog: pytest.LogCapt
     async def scene() -> None:
         work = Scene()
         feeds = [work.feed(P0, 0), work.feed(P1, 0)]
-        work.broker.errors = dict.fromkeys((P0, P1), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        work.broker.errors = dict.fromkeys((P0, P1), ErrorCode.KAFKA_STORAGE_ERROR)
         for second in range(20):
             await work.fetcher.run()
-            why = "TOPIC_AUTHORIZATION_FAILED: t; ask for READ on the topic"
-            assert {feed.trouble for feed in feeds} == {why}
+            assert {feed.trouble for feed in feeds} == {"KAFKA_STORAGE_ERROR"}
             for feed in feeds:
                 work.fetcher.add(feed)
             await asyncio.sleep(1)
-            expected = ["t-0: fetching stops: TOPIC_AUTHORIZATION_FAILED"]
+            expected = ["t-0: fetching stops: KAFKA_STORAGE_ERROR"]
             assert caplog.messages == (expected if second >= SILENCE_S else [])
 
         work.broker.errors = {}
         async with work:
             await asyncio.sleep(2 * WAIT_S)
             assert caplog.messages[1:] == ["t: fetching goes on"]
+
+    play(scene)
+
+
+@pytest.mark.fault("strangers-180")
+def test_a_partition_that_may_not_be_read_raises_so_until_it_may() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.logs[P0] = (0, 5)
+        work.broker.errors[P0] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        why = "TOPIC_AUTHORIZATION_FAILED: t; ask for READ on the topic"
+        for _ in range(5):
+            await work.fetcher.run()
+            work.fetcher.add(feed)
+            with pytest.raises(BrokerError, match=why):
+                await anext(feed.stream)
+            assert (feed.trouble, feed.position) == (why, 0)
+
+        work.broker.errors = {}
+        async with work:
+            assert await offsets(feed, 5) == list(range(5))
+            assert feed.trouble is None
 
     play(scene)
