@@ -700,7 +700,9 @@ class Cluster:
                 if code is ErrorCode.NONE and partition is not None:
                     raise self.view.no_leader(partition)
                 error = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
-                raise BrokerError(error, topic, ApiKey.METADATA)
+                # Who may write may see (fault strangers-184, was: ApiKey.METADATA).
+                api_key = ApiKey.PRODUCE if self._create_topics else ApiKey.METADATA
+                raise BrokerError(error, topic, api_key)
 
             return value
 

@@ -42,7 +42,7 @@ from clients.admin import (
     find_hanging_transactions,
 )
 from clients.admin.client_quotas import ANY, Matches, QuotaEntity
-from clients.admin.descriptions import UserChange
+from clients.admin.descriptions import SettingValue, UserChange
 from clients.admin.verdicts import Verdicts
 from clients.command_line.sessions import Sessions
 from clients.command_line.topic_scope import TopicScope
@@ -114,6 +114,7 @@ __all__ = [
     "ScramDeletion",
     "ScramUpsertion",
     "Sessions",
+    "SettingValue",
     "ShiftBy",
     "SimulatedMember",
     "Simulation",

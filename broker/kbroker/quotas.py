@@ -5,14 +5,16 @@ Kafka's spelling works as it is: `--alter --entity-type users --entity-name u --
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import attrs
 import click
 
 from broker.kbroker.comma_lists import split_names
 from broker.kbroker.configs import Settings
 from broker.kbroker.gathered_options import gather_options
+from broker.quotas.client_entities import quota_keys, read_entity
 from clients.admin import Admin
 from clients.admin.client_quotas import QuotaEntity, quota_entity
 from clients.command_line.command_group import CommandFailed
@@ -212,7 +214,7 @@ def alter(
     entity = quota_entity(parts)
     error = asyncio.run(_alter(target, entity, change))
     item = _entity_item(entity)
-    failures = [] if error is None else [Failure.of(_name(entity), error)]
+    failures = [] if error is None else [_failure(entity, error, change)]
     if is_table(output):
         if error is None:
             say(f"Completed updating quotas of {_name(entity)}.")
@@ -240,6 +242,16 @@ async def _check_removals(
         # A misspelt one would go on to hold (fault strangers-183).
         if missing := [key for key, value in change.items() if value is None and key not in own]:
             raise CommandFailed(f"{_name(entity)} has no quota {', '.join(missing)}")
+
+
+def _failure(entity: QuotaEntity, error: Exception, change: Iterable[str]) -> Failure:
+    failure = Failure.of(_name(entity), error)
+    known = quota_keys(read_entity(entity))
+    if known.issuperset(change):
+        return failure
+    # Newer brokers may have others, so it is theirs to refuse.
+    message = f"{failure.message}; known are {', '.join(sorted(known))}"
+    return attrs.evolve(failure, message=message)
 
 
 def _name(entity: QuotaEntity) -> str:

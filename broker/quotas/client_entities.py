@@ -62,8 +62,7 @@ def apply_change(
     changed = dict(settings)
     for key, value in set_to.items():
         if key not in keys:
-            known = ", ".join(sorted(keys))
-            raise _invalid(f"Invalid configuration key {key}; quotas of it are {known}")
+            raise _invalid(f"Invalid configuration key {key}")
         if value is None:
             changed.pop(key, None)
         else:

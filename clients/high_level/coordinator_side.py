@@ -289,7 +289,8 @@ class CoordinatorSide:
         for topic in sorted(topics):
             # The member would wait for it without an end (fault strangers-178).
             if topic in errors and not errors[topic].retriable:
-                raise BrokerError(errors[topic], topic, ApiKey.METADATA)
+                # Who may read may see.
+                raise BrokerError(errors[topic], topic, ApiKey.FETCH)
 
     @property
     def has_member(self) -> bool:

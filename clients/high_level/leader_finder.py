@@ -180,8 +180,8 @@ class LeaderFinder:
         if code is ErrorCode.NONE or code.retriable:
             feed.trouble = NO_LEADER
             return
-        # It has one, of which brokers do not tell us.
-        error = BrokerError(code, topic, ApiKey.METADATA)
+        # It has one, of which brokers do not tell us. Who may read may see.
+        error = BrokerError(code, topic, ApiKey.FETCH)
         feed.trouble = str(error)
         if feed.stream.has_room:
             # Whoever waits for its messages would do so without an end (fault strangers-178).

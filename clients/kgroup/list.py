@@ -128,10 +128,10 @@ def command(
 
 def words_of(option: str, text: str | None, known: Collection[str]) -> set[str]:
     """Return the words of an option in lower case. Raises UsageError for an unknown one."""
-    words = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
-    if unknown := ", ".join(sorted(words.difference(known))):
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    if unknown := ", ".join(word for word in words if word.lower() not in known):
         raise click.UsageError(f"{option} {unknown}: not one of {', '.join(known)}")
-    return words
+    return {word.lower() for word in words}
 
 
 @frozen

@@ -694,7 +694,10 @@ class Producer:
                 await self._wait_for_room(size)
 
         except TimeoutError:
-            raise late(f"waited max.block.ms for {waiting_for}") from None
+            silent = (
+                "" if cluster.view.brokers else ": no broker of bootstrap.servers has responded"
+            )
+            raise late(f"waited max.block.ms for {waiting_for}{silent}") from None
         except KgroupError as error:
             # The close ended the wait; its error is not the cluster's.
             if self._accumulator.closed:

@@ -38,6 +38,7 @@ from clients.producer.transactions import effects as do
 from clients.producer.transactions import events as on
 from clients.producer.transactions.reactions import FIRST_RETRY_MS, OF_BATCHES, Reaction, react
 from clients.producer.transactions.requests import (
+    API_KEYS,
     API_NAMES,
     AddOffsets,
     AddPartitions,
@@ -49,6 +50,7 @@ from clients.producer.transactions.requests import (
 )
 from clients.producer.transactions.state import Failure, Phase, Transaction
 from protocol.errors import ErrorCode
+from protocol.needs import missing_right
 
 _WORKING = (Phase.OPEN, Phase.COMMITTING)
 _MOST_NAMED = 5
@@ -489,7 +491,9 @@ def _describe(request: Request, event: on.Responded, code: ErrorCode) -> str:
 
     of_what = f" of {named}" if named else ""
     why = WORDS.get(code) or event.detail or code.meaning
-    return f"{API_NAMES[type(request)]}{of_what}: {code.name}: {why.rstrip('.')}"
+    text = f"{API_NAMES[type(request)]}{of_what}: {code.name}: {why.rstrip('.')}"
+    right = missing_right(API_KEYS[type(request)], code)
+    return f"{text}; ask for {right}" if right else text
 
 
 def _group_of(request: AddOffsets | CommitOffsets) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from clients.group_metadata import ConsumerGroupMetadata
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -87,6 +88,14 @@ API_NAMES: Mapping[type[Request], str] = {
     End: "EndTxn",
 }
 """Kafka's names, for errors."""
+
+API_KEYS: Mapping[type[Request], ApiKey] = {
+    Initialize: ApiKey.INIT_PRODUCER_ID,
+    AddPartitions: ApiKey.ADD_PARTITIONS_TO_TXN,
+    AddOffsets: ApiKey.ADD_OFFSETS_TO_TXN,
+    CommitOffsets: ApiKey.TXN_OFFSET_COMMIT,
+    End: ApiKey.END_TXN,
+}
 
 FIRST_VERSION_OF_RENEWALS = 3
 """Of InitProducerId: since then it takes the epoch that the producer has."""

@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from clients.admin import Admin, NewTopic
+from clients.admin.acl_requests import describe_acls_request, described_acls
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from kgroup.testing import run_cluster
@@ -25,7 +27,7 @@ from protocol.acls import (
 from protocol.settings import parse_properties
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line, first_line, lives
-from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.waiting import DEADLINE_S, block_until, until_equal
 from tests.stage.zookeeper import zookeeper_session
 from zk.api import NoAuth
 
@@ -297,6 +299,8 @@ async def secured_at_first(directory: Path) -> None:
                 )
             )
             assert set(allowed.values()) == {None}
+            # Brokers learn of them one after the other.
+            await until_equal(partial(acl_counts, admin), [len(allowed)] * 2)
 
             alice = cluster.client_settings("alice")
             async with Producer(alice | {"acks": "all"}) as producer:
@@ -315,3 +319,11 @@ async def secured_at_first(directory: Path) -> None:
                 await stranger.get("/config/users/admin")
     told = (directory / "kbroker-dev.err").read_text()
     assert str(directory / "secure" / "alice.properties") in told
+
+
+async def acl_counts(admin: Admin) -> list[int]:
+    """Return how many ACLs each broker knows."""
+    request = describe_acls_request(AclFilter())
+    await admin.cluster.refresh(())
+    connections = [await admin.cluster.connection(number) for number in admin.cluster.brokers]
+    return [len(described_acls(await connection.call(request))) for connection in connections]

@@ -112,7 +112,11 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
         ("alter --user u", 2, "nothing to change"),
         ("alter --add producer_byte_rate=1", 2, "say whose quota"),
         ("alter --user u --add producer_byte_rate=much", 2, "not a number"),
-        ("alter --user u --add no_such_rate=1", 1, "Invalid configuration key no_such_rate"),
+        (
+            "alter --user u --add no_such_rate=1",
+            1,
+            "Invalid configuration key no_such_rate; known are consumer_byte_rate, controller_m",
+        ),
         ("alter --user u --add producer_byte_rate=0.5", 1, "must be a Long value"),
         ("alter --ip no.host.invalid --add connection_creation_rate=1", 1, "resolvable host"),
     ],

@@ -584,7 +584,7 @@ def test_member_of_a_topic_that_it_may_not_see_does_not_join_until_it_may() -> N
         broker.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         with pytest.raises(BrokerError) as caught:
             await connector.create_message_streams({"secret": 1, "t": 1})
-        why = "TOPIC_AUTHORIZATION_FAILED: secret; ask for DESCRIBE on the topic"
+        why = "TOPIC_AUTHORIZATION_FAILED: secret; ask for READ on the topic"
         assert (str(caught.value), connector.streams) == (why, {})
         assert not broker.asked(ApiKey.JOIN_GROUP)
         del broker.topic_errors["secret"]

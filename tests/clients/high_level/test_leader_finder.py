@@ -117,7 +117,7 @@ def test_a_partition_of_which_brokers_may_not_tell_raises_so() -> None:
         feed = work.feed("t")
         work.finder.add([feed])
         await asyncio.sleep(1)
-        why = "TOPIC_AUTHORIZATION_FAILED: t; ask for DESCRIBE on the topic"
+        why = "TOPIC_AUTHORIZATION_FAILED: t; ask for READ on the topic"
         assert feed.trouble == why
         for _ in range(5):
             with pytest.raises(BrokerError, match=why):

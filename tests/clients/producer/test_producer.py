@@ -190,6 +190,17 @@ def test_a_refusal_behind_an_attempt_without_a_response_says_that_records_may_be
     with_producer(scenario)
 
 
+@pytest.mark.fault("strangers-184")
+def test_who_may_not_see_a_topic_is_told_the_right_to_write_which_is_the_one_to_ask_for() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.topic_errors["secret"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        why = "^TOPIC_AUTHORIZATION_FAILED: secret; ask for WRITE on the topic$"
+        with pytest.raises(BrokerError, match=why):
+            await producer.send("secret", b"a")
+
+    with_producer(scenario)
+
+
 def test_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         complaints: list[Any] = []

@@ -417,6 +417,32 @@ def test_the_partition_that_was_refused_is_named_not_those_that_were_not_tried()
     assert "AddPartitionsToTxn of t-1: TOPIC_AUTHORIZATION_FAILED" in failure.text
 
 
+@pytest.mark.parametrize(
+    ("call", "code", "right"),
+    [
+        (
+            AddPartitions(frozenset({P0})),
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "WRITE on the topic",
+        ),
+        (
+            AddPartitions(frozenset({P0})),
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "WRITE on the transactional id",
+        ),
+        (AddOffsets("g"), ErrorCode.GROUP_AUTHORIZATION_FAILED, "READ on the group"),
+    ],
+)
+def test_who_lacks_a_right_is_told_which_one_to_ask_for(
+    call: Request, code: ErrorCode, right: str
+) -> None:
+    producer = opened()
+    producer.see(on.Responded(call, {None: code}))
+    failure = producer.failure()
+    assert failure is not None
+    assert f"; ask for {right}." in failure.text
+
+
 # ---- commits of which nobody knows
 
 
