@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from broker.metrics.exposition import CONTENT_TYPE
+from protocol.closed_transport import abort
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class MetricsServer:
         if len(self._clients) >= MAX_CLIENTS:
             # A stranger could keep all scrapes out with silence (fault security-11, was: writer).
             silent = next(iter(self._silent), writer)
-            silent.transport.abort()
+            abort(silent.transport)
             self._forget(silent)
             if silent is writer:
                 return
@@ -90,7 +91,7 @@ class MetricsServer:
         finally:
             self._forget(writer)
             # Nothing is left of it, though it may not have taken all.
-            writer.transport.abort()
+            abort(writer.transport)
 
     async def _respond(self, request: bytes) -> bytes:
         method, target = _parse(request)

@@ -62,7 +62,7 @@ from broker.network.session import ANONYMOUS, PLAINTEXT_SESSION, Session, Sessio
 from broker.network.socket_queues import unacknowledged_bytes, unread_bytes
 from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
-from protocol.closed_transport import break_cycle
+from protocol.closed_transport import abort, break_cycle
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
 from protocol.tls.failures import TlsFailed
@@ -213,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
         self._size_reads()
         self._touch()
         if self._is_unwanted:
-            self._transport.abort()
+            abort(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, TlsFailed):
@@ -309,7 +309,7 @@ class ClientConnection(asyncio.Protocol):
         if self._sending is not None:
             self._sending.cancel()
         if self._transport is not None:
-            self._transport.abort()
+            abort(self._transport)
 
     @property
     def _is_stopped(self) -> bool:

@@ -165,7 +165,7 @@ class LargeRequests:
             # parked for long, and have theirs while they are read.
             if header.api_key in SLICED:
                 leave = partial(_leave, asyncio.get_running_loop(), place)
-                weakref.finalize(request, leave).atexit = False
+                weakref.finalize(request, leave)
             else:
                 place.leave()
             return then(request)

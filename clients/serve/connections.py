@@ -11,6 +11,8 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from protocol.closed_transport import abort
+
 MAX_CONNECTIONS = 100
 """Most connections at once. A further one takes the place of the one that is silent longest."""
 ACCEPTED_AT_ONCE = 32
@@ -98,4 +100,4 @@ class BoundedConnection(H11Protocol):
         victim = min(waiting, key=lambda other: other._waits_since_s, default=self)
         # It counts until the loop has told it of its end, which others must not wait for.
         self.connections.discard(victim)
-        victim.transport.abort()
+        abort(victim.transport)

@@ -32,6 +32,7 @@ from clients.transport.login import Login, log_in
 from protocol.api import find_api, key_of
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_FRAME_BYTES
+from protocol.closed_transport import abort
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter, FrameError
@@ -278,7 +279,7 @@ class Connection(asyncio.Protocol):
         self._write()
         self._fail(ConnectionFailed(self.host, self.port, "closed by us"), abort=False)
         await asyncio.wait([self._lost], timeout=CLOSE_TIMEOUT_S)
-        self._transport.abort()
+        abort(self._transport)
 
     def abort(self, reason: str) -> None:
         """Close at once, and drop bytes that are not written yet."""

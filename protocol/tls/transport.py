@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from protocol.closed_transport import break_cycle
+from protocol.closed_transport import abort, break_cycle
 from protocol.tls.failures import TlsFailed, explain, explain_first_byte
 from protocol.tls.handshakes import Handshakes
 
@@ -318,7 +318,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Close at once, and drop bytes that are not sent yet."""
         self._state = _State.CLOSING
         self._end_handshake()
-        self._require_socket().abort()
+        abort(self._require_socket())
 
     def is_closing(self) -> bool:
         """Return whether the connection is closed, or about to be."""

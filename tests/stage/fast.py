@@ -172,6 +172,7 @@ SLOW: dict[str, str] = {
     "tests/kgroup/testing/test_running_cluster.py": PROCESSES,
     "tests/kgroup/testing/test_simulation_guide.py": PROCESSES,
     "tests/mutants/": LONG,
+    "tests/protocol/test_closed_transport.py": SOCKETS,
     "tests/protocol/test_compression.py::test_missing_package_is_named": PROCESSES,
     "tests/protocol/test_record_columns.py": LONG,
     "tests/protocol/test_record_walk.py": LONG,
