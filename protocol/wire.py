@@ -193,7 +193,12 @@ def declaration_of(cls: type) -> Declaration:
 
 def fields(cls: type, version: int) -> Iterator[tuple[str, WireField]]:
     """List the fields that `version` of a message or struct carries, in wire order."""
-    for attribute in attrs.fields(cls):
-        field: WireField = attribute.metadata[_KEY]
+    for name, field in declared_fields(cls):
         if field.since <= version <= field.until:
-            yield attribute.name, field
+            yield name, field
+
+
+def declared_fields(cls: type) -> Iterator[tuple[str, WireField]]:
+    """List all fields of a message or struct, in wire order."""
+    for attribute in attrs.fields(cls):
+        yield attribute.name, attribute.metadata[_KEY]
